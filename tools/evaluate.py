@@ -71,8 +71,7 @@ _NEEDED = {"classes": ("task_name", "data_dir"), "tags": (), "answers": ("gold_f
 
 def evaluated():
     """Returns the `Evaluation` of the files that the flags name."""
-    from bert_tf.tasks.question_answering.files import read_squad
-    from bert_tf.tasks.question_answering.prediction_files import read_answers
+    from bert_tf.tasks.question_answering.files import read_answers, read_squad
     from bert_tf.tasks.text_classification.files import read_predictions
     from bert_tf.tasks.token_classification.files import read_tag_predictions
     from bert_tf.training.evaluation.scores import require_scikit_learn

@@ -1,7 +1,5 @@
 """A score for a query and a document, which it reads together."""
 
-from collections.abc import Sequence
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -94,30 +92,6 @@ class BertCrossEncoder(RanksDocuments, DenseHeadModel):
         logits = self.classifier(self.dropout_layer(pooled, training=training))  # [B * K, 1]
         logits = tf.cast(logits, tf.float32)
         return logits if ids.shape.rank == 2 else tf.reshape(logits, keras.ops.shape(ids)[:2])
-
-    def score(
-        self,
-        queries: str | Sequence[str],
-        documents: str | Sequence[str],
-        *,
-        batch_size: int | None = None,
-        token_budget: int | None = None,
-        verbose: int = 0,
-    ) -> np.ndarray | np.float32:
-        """Returns how well each document fits its query.
-
-        Args:
-            queries, documents: n strings each, or one.
-            batch_size, token_budget, verbose: See `predict`.
-
-        Returns:
-            float32 `[n]`; for one pair of strings a float32.
-
-        Raises:
-            UserError: If there are not as many documents as queries, or there is no tokenizer.
-            DataError: If a text is missing or malformed.
-        """
-        return self.predict_decoded((queries, documents), batch_size, token_budget, verbose)
 
     def document_scores(self, query, documents, **batching):
         return self.score([query] * len(documents), documents, **batching)

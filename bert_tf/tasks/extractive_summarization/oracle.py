@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import progress_bar
-from bert_tf.errors import UserError
-from bert_tf.tasks.extractive_summarization.sentence_words import words_of
+from bert_tf.errors import user_error
+from bert_tf.tasks.extractive_summarization.selection import words_of
 
 _DOCUMENTS_AT_ONCE = 1000  # split into words together, so that little memory is needed
 
@@ -41,10 +41,8 @@ def oracle_labels(
         [array([0, 1], dtype=int32)]
     """
     if len(documents) != len(summaries):
-        raise UserError(
-            "`summaries` must be one for each document. Received: "
-            f"{len(documents)} documents, {len(summaries)} summaries"
-        )
+        received = f"{len(documents)} documents, {len(summaries)} summaries"
+        raise user_error("`summaries`", "be one for each document", received)
     labels = []
     starts = range(0, len(documents), _DOCUMENTS_AT_ONCE)
     for start in progress_bar(

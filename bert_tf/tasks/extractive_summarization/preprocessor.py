@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import (
     TextColumns,
     holds_lists,
@@ -90,10 +90,8 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
         rows = [y] if is_text(y) else plain_rows(y, "y")
         refuse_missing(rows, "y")
         if len(rows) != len(documents):
-            raise UserError(
-                "`y` must have a row for every document. Received: "
-                f"{len(documents)} documents, {len(rows)} rows"
-            )
+            expected = "have a row for every document"
+            raise user_error("`y`", expected, f"{len(documents)} documents, {len(rows)} rows")
         if len(rows) and is_text(rows[0]):
             summaries = [_decoded(text) for text in text_column(rows, self.text_errors, "y")]
             return object_array(oracle_labels(documents, summaries, self.num_sentences))
@@ -105,11 +103,8 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
         Raises:
             UserError: If there is no `y`.
         """
-        if y is None:
-            raise UserError(
-                "`y` must be the labels of the sentences of each document, or its summary. "
-                "Received: y=None"
-            )
+        rule = "must be the labels of the sentences of each document, or its summary"
+        require(y is not None, rule, UserError, y=None)
         return np.concatenate([np.zeros([0], np.int32), *y])
 
     def windows(self, lists):
@@ -152,10 +147,8 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
     def batches(self, source, training, labels=(), numbers=None, seed=0):
         if numbers is not None:
             return super().batches(source, training, labels, numbers, seed)
-        raise UserError(
-            "Documents must be given together, as lists: one may become several windows. "
-            "Received: a dataset of text."
-        )
+        expected = "be given together, as lists: one may become several windows"
+        raise user_error("Documents", expected, "a dataset of text")
 
 
 def _labels(number, document_and_row):

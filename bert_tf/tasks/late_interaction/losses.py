@@ -6,7 +6,7 @@ Glossary: `B` queries, `K` documents of each, `M` documents that each is compare
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import require_one_of, user_error
 from bert_tf.tasks.shared.ranked_documents import document_cross_entropy, score_of
 
 KL, MARGIN_MSE = "kl", "margin_mse"
@@ -88,7 +88,5 @@ def _num_scored(labels):
     """Returns how many documents of a query a teacher scored; 1 for numbers of documents."""
     count = 1 if labels.shape.rank == 1 else labels.shape[1]  # Keras may make [B] into [B, 1]
     if count is None:
-        raise UserError(
-            f"`y` must be [n], or [n, K] with a known K. Received: y.shape={labels.shape}"
-        )
+        raise user_error("`y`", "be [n], or [n, K] with a known K", f"y.shape={labels.shape}")
     return count

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.attention.token_layout import real_tokens_first
@@ -190,10 +190,9 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         tokens, in_batch = self.tokens_of(x), self.in_batch_negatives
         is_ranking = isinstance(self.loss, DocumentRankingLoss)
         if is_ranking and not in_batch and tokens["token_ids"].shape[1] == 2:
-            raise UserError(
-                "An example must have several documents with `in_batch_negatives=False`. Received: "
-                "one document. Pass (queries, positives, negatives)."
-            )
+            expected = "have several documents with `in_batch_negatives=False`"
+            received = "one document. Pass (queries, positives, negatives)."
+            raise user_error("An example", expected, received)
         return self(tokens, training=training, in_batch=in_batch)
 
     def call(self, inputs, training=False, in_batch=False):
@@ -204,10 +203,8 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
             return vectors
         batch, count, length = keras.ops.shape(ids)
         if ids.shape[1] is not None and ids.shape[1] < 2:
-            raise UserError(
-                "`token_ids` must be [B, K, T]: a query and at least one document. "
-                f"Received: shape={ids.shape}"
-            )
+            expected = "be [B, K, T]: a query and at least one document"
+            raise user_error("`token_ids`", expected, f"shape={ids.shape}")
         rows = one_sequence_per_row(tokens)  # [B, K, T] -> [B * K, T]
         rows["is_query"] = tf.tile(tf.range(count) == 0, [batch])
         vectors, mask = self.token_vectors(rows, training)
@@ -265,22 +262,19 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         return tf.constant(sorted(ids - {tokenizer.unk_token_id}), tf.int32)
 
     def _known_tokenizer(self):
-        if self.tokenizer is None:
-            raise UserError(
-                "`tokenizer` must be given: it says which tokens are `[MASK]` and punctuation. "
-                "Received: tokenizer=None. Pass `tokenizer=BertTokenizer(vocab_file)`."
-            )
+        rule = "must be given: it says which tokens are `[MASK]` and punctuation"
+        fix = "Pass `tokenizer=BertTokenizer(vocab_file)`."
+        require(self.tokenizer is not None, rule, UserError, fix, tokenizer=None)
         return self.tokenizer
 
     def score_pairs(self, pairs, **batching):
         """Returns what `score` does, for pairs of a query and a document."""
         columns = self.preprocessor.read_examples(pairs)
         if len(columns) != 2:
-            raise UserError(
-                "Texts must be pairs, (queries, documents). "
-                f"Received: {len(columns)} texts in an example"
-            )
-        scores = self.score(*columns, **batching)
+            expected = "be pairs, (queries, documents)"
+            raise user_error("Texts", expected, f"{len(columns)} texts in an example")
+        queries = self.encode_queries(columns[0], **batching)
+        scores = max_sim_scores(queries, self.encode_documents(columns[1], **batching))
         return scores[0] if columns.is_single else scores
 
     def encode_queries(
@@ -334,10 +328,8 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples(texts)
         if len(columns) != 1:
-            raise UserError(
-                "Texts must be one list of strings. "
-                f"Received: {len(columns)} texts in an example. Encode each list by itself."
-            )
+            received = f"{len(columns)} texts in an example. Encode each list by itself."
+            raise user_error("Texts", "be one list of strings", received)
         rows = preprocessor.text_rows(columns[0], is_query)
         vectors: list[np.ndarray | None] = [None] * len(rows)
         batches = self.computed_batches(rows, batch_size, verbose, token_budget=token_budget)
@@ -348,35 +340,6 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
             return vectors[0]
         splits = np.cumsum([0, *map(len, vectors)])
         return TokenVectors(np.concatenate([np.zeros([0, self.dim], np.float32), *vectors]), splits)
-
-    def score(
-        self,
-        queries: str | Sequence[str],
-        documents: str | Sequence[str],
-        *,
-        batch_size: int | None = None,
-        token_budget: int | None = None,
-        verbose: int = 0,
-    ) -> np.ndarray | np.float32:
-        """Returns how well each document fits its query.
-
-        Args:
-            queries, documents: n strings each, or one.
-            batch_size, token_budget, verbose: See `encode_queries`.
-
-        Returns:
-            float32 `[n]`, at most the number of tokens of a query; for one pair of strings a
-            float32.
-
-        Raises:
-            UserError: If there are not as many documents as queries, or there is no tokenizer.
-            DataError: If a text is missing or malformed.
-        """
-        columns = self.preprocessor.read_examples((queries, documents))
-        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
-        queries = self.encode_queries(columns[0], **batching)
-        scores = max_sim_scores(queries, self.encode_documents(columns[1], **batching))
-        return scores[0] if columns.is_single else scores
 
     def document_scores(self, query, documents, **batching):
         vectors = self.encode_documents(documents, **batching)

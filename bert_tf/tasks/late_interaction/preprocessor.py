@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.labels import read_regression_labels
 from bert_tf.inputs.token_rows import RaggedRows, TokenizedTexts
@@ -54,11 +54,9 @@ class LateInteractionPreprocessor(Preprocessor):
             return super().targets(y, x)
         if y is None:
             return np.zeros(x.num_rows, np.int32)
-        if len(x) < 3:
-            raise UserError(
-                "`y` must be None for queries with one document, which is the one that fits. "
-                f"Received: y={type(y).__name__}. Scores of a teacher are for several documents."
-            )
+        rule = "must be None for queries with one document, which is the one that fits"
+        fix = "Scores of a teacher are for several documents."
+        require(len(x) >= 3, rule, UserError, fix, y=type(y).__name__)
         return read_regression_labels(y, len(x) - 1)
 
     def text_tokens(self, texts: tf.Tensor, is_query: bool) -> dict[str, tf.Tensor]:
@@ -128,10 +126,8 @@ class LateInteractionPreprocessor(Preprocessor):
         if len(columns) == 1 and not columns.num_rows:
             columns = TextColumns(columns * 2)  # no queries, and no documents
         if len(columns) < 2:
-            raise UserError(
-                "An example must be a query with one document or more. Received: one text. "
-                f"{self.examples.form}"
-            )
+            expected = "be a query with one document or more"
+            raise user_error("An example", expected, f"one text. {self.examples.form}")
         count = len(columns)
         parts = [self.text_ids(column, is_query=n == 0) for n, column in enumerate(columns)]
         with tf.device("CPU:0"):

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.vectors import as_array, as_finite_floats
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 
 FLOATS_AT_ONCE = 8 * 2**20  # of similarities and vectors: 32 MiB
 
@@ -105,10 +105,8 @@ def max_sim_scores(queries: TokenVectors, documents: TokenVectors) -> np.ndarray
     require_comparable(queries, documents)
     is_one = len(queries) == 1
     if not is_one and len(queries) != len(documents):
-        raise UserError(
-            "`queries` must be one query, or one for each document. Received: "
-            f"{len(queries)} queries, {len(documents)} documents"
-        )
+        received = f"{len(queries)} queries, {len(documents)} documents"
+        raise user_error("`queries`", "be one query, or one for each document", received)
     lengths = (queries.longest, documents.longest)
     floats = lengths[0] * lengths[1] + sum(lengths) * documents.vectors.shape[1]
     size = max(1, FLOATS_AT_ONCE // max(1, floats))
@@ -147,17 +145,13 @@ def require_comparable(queries: TokenVectors, documents: TokenVectors) -> None:
         >>> require_comparable(TokenVectors(np.eye(2), [0, 2]), TokenVectors(np.eye(2), [0, 1, 2]))
     """
     if not isinstance(queries, TokenVectors) or not isinstance(documents, TokenVectors):
-        raise UserError(
-            "`queries` and `documents` must be TokenVectors, as `encode_queries` and "
-            "`encode_documents` return them. Received: "
-            f"{type(queries).__name__}, {type(documents).__name__}"
-        )
+        expected = "be TokenVectors, as `encode_queries` and `encode_documents` return them"
+        received = f"{type(queries).__name__}, {type(documents).__name__}"
+        raise user_error("`queries` and `documents`", expected, received)
     sizes = queries.vectors.shape[1], documents.vectors.shape[1]
     if sizes[0] != sizes[1]:
-        raise UserError(
-            "Vectors of queries and of documents must have the same size. Received: "
-            f"{sizes[0]} and {sizes[1]}"
-        )
+        received = f"{sizes[0]} and {sizes[1]}"
+        raise user_error("Vectors of queries and of documents", "have the same size", received)
 
 
 def _padded(texts, name):

@@ -68,7 +68,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "Answer": ".preprocessor",
         "QuestionWindows": ".question_windows",
-        "read_answers": ".prediction_files",
+        "read_answers": ".files",
         **dict.fromkeys(("GoldAnswer", "SquadExample", "read_squad"), ".files"),
         **dict.fromkeys(("best_null_thresholds", "squad_intervals", "squad_scores"), ".metrics"),
     },

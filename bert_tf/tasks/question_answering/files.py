@@ -13,7 +13,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_tf.base.file_errors import data_error
-from bert_tf.base.json_schema import FLAG, Kind, check, is_integer, list_of, may_lack, object_of
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import (
+    FLAG,
+    Kind,
+    check,
+    is_integer,
+    list_of,
+    mapping_of,
+    may_lack,
+    object_of,
+    text,
+)
 from bert_tf.base.regular_files import open_input
 from bert_tf.errors import DataError
 
@@ -157,8 +168,40 @@ def report_left_out(
         "are not at the given places of their contexts."
     )
     for count, number in enumerate(left_out):
-        text, start = answers[number]
-        there = contexts[number][max(start, 0) : max(start, 0) + len(text)]
+        words, start = answers[number]
+        there = contexts[number][max(start, 0) : max(start, 0) + len(words)]
         level = logging.WARNING if count < _SHOWN else logging.DEBUG
         message = "  %r: %r must be at character %d. Received: %r"
-        _logger.log(level, message, questions[number], text, start, there)
+        _logger.log(level, message, questions[number], words, start, there)
+
+
+def read_answers(path: str | os.PathLike, examples: Sequence[SquadExample]) -> dict[str, str]:
+    """Reads `predictions.json`, as tools/run_squad.py and the original write it.
+
+    Args:
+        path: A JSON object from question ids to texts; "" means no answer.
+        examples: The questions. They need not all have a prediction.
+
+    Returns:
+        The texts by question id.
+
+    Raises:
+        DataError: If the file is missing, not such an object, has an id twice, or has an id that is
+            not in `examples`.
+
+    Example:
+        >>> import pathlib
+        >>> from bert_tf.tasks.question_answering import GoldAnswer, SquadExample
+        >>> size = pathlib.Path("predictions.json").write_text('{"q1": "Paris"}')
+        >>> example = SquadExample("q1", "Where?", "It is in Paris.", (GoldAnswer("Paris", 9),))
+        >>> bert_tf.tasks.question_answering.read_answers("predictions.json", [example])
+        {'q1': 'Paris'}
+    """
+    answers = read_json(path, mapping_of(text()), DataError)
+    unknown = sorted(set(answers) - {example.id for example in examples})
+    if unknown:
+        raise DataError(
+            f"{path} must have ids of the questions. Received: {len(unknown)} unknown ids, "
+            f"{unknown[:3]}. Check that the predictions are for these questions."
+        )
+    return answers

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.inputs.columns import TextColumns, is_text, object_array, plain_rows
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.tasks.question_answering.answers import (
@@ -116,8 +116,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
             DataError: If no answer is in its context.
             UserError: If `y` is None, or there is not one answer and weight for each question.
         """
-        if y is None:
-            raise UserError("`y` must be the answers to the questions. Received: y=None")
+        require(y is not None, "must be the answers to the questions", UserError, y=None)
         rows = self.encode(columns)
         left_out = rows.with_targets(y, sample_weight)
         report_left_out(left_out, _strings(columns[0]), rows.contexts, y)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import progress_slices
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.columns import is_missing
 from bert_tf.inputs.labels import row_weights
 from bert_tf.inputs.token_rows import RaggedRows, batches_of_numbers
@@ -58,10 +58,8 @@ class QuestionWindows(RaggedRows):
         length: int | None = None,
     ):
         if len(questions) != len(contexts):
-            raise UserError(
-                "`contexts` must be one for each question. "
-                f"Received: {len(questions)} questions, {len(contexts)} contexts"
-            )
+            received = f"{len(questions)} questions, {len(contexts)} contexts"
+            raise user_error("`contexts`", "be one for each question", received)
         lengths = (max_length, doc_stride, max_query_length)
         check_window_lengths(*lengths, tokenizer.separators)
         self.contexts = contexts
@@ -108,10 +106,8 @@ class QuestionWindows(RaggedRows):
         """
         count = len(self.contexts)
         if len(answers) != count:
-            raise UserError(
-                "`answers` must be one for each question, or None. "
-                f"Received: {count} questions, {len(answers)} answers"
-            )
+            expected = "be one for each question, or None"
+            raise user_error("`answers`", expected, f"{count} questions, {len(answers)} answers")
         spans = np.full([count, 2], -1)  # of the context's tokens; no window has the token -1
         left_out = []
         for number, answer in enumerate(answers):
@@ -125,10 +121,8 @@ class QuestionWindows(RaggedRows):
                 left_out.append(number)
         kept = ~np.isin(self.examples, left_out)
         if not kept.any():
-            raise DataError(
-                "`answers` must be in their contexts where `answer_start` says. "
-                f"Received: none in {count} questions"
-            )
+            expected = "be in their contexts where `answer_start` says"
+            raise user_error("`answers`", expected, f"none in {count} questions", DataError)
         with tf.device("CPU:0"):
             windows = Windows(*(tf.ragged.boolean_mask(part, kept) for part in self.windows))
         self._keep(windows, self.features["token_ids"][1])

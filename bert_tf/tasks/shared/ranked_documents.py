@@ -35,6 +35,30 @@ class RankedDocument(NamedTuple):
 class RanksDocuments:
     """A part of task models that score documents for a query, before `TaskModel` in their bases."""
 
+    def score(
+        self,
+        queries: str | Sequence[str],
+        documents: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> np.ndarray | np.float32:
+        """Returns how well each document fits its query.
+
+        Args:
+            queries, documents: n strings each, or one.
+            batch_size, token_budget, verbose: See `predict`.
+
+        Returns:
+            float32 `[n]`; for one pair of strings a float32.
+
+        Raises:
+            UserError: If there are not as many documents as queries, or there is no tokenizer.
+            DataError: If a text is missing or malformed.
+        """
+        return self.predict_decoded((queries, documents), batch_size, token_budget, verbose)
+
     def document_scores(self, query: str, documents: list[str], **batching: Any) -> np.ndarray:
         """Returns the score of each document, float32 `[n]`."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `document_scores`.")

@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.extractive_summarization import oracle_labels
-from bert_tf.tasks.extractive_summarization.sentence_words import words_of
+from bert_tf.tasks.extractive_summarization.selection import words_of
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
 
