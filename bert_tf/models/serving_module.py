@@ -18,6 +18,9 @@ EXAMPLES = "examples"
 # no kernel of a usual model. A graph with constants for all weights would be too large.
 LEAST_VARIABLE_BYTES = 32 << 10
 
+# Tokens of a batch of windows, padding counted; enough for the matmuls to run at full speed.
+TOKENS_AT_ONCE = 8192
+
 
 class ServingModule:
     """A task model with everything around it in one graph: tokenizer, model, answers.
@@ -55,6 +58,27 @@ class ServingModule:
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the outputs for a token dictionary; by default the logits."""
         return {"logits": self.model(tokens, training=False)}
+
+    def of_windows(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns what the model does for `[S, T]`, S at least 1, with the memory of one batch."""
+        rows, length = tf.unstack(tf.shape(next(iter(features.values()))), num=2)
+        size = tf.maximum(1, TOKENS_AT_ONCE // tf.maximum(1, length))
+
+        def batch(begin):
+            part = slice(begin, tf.minimum(rows, begin + size))
+            own = {name: values[part] for name, values in features.items()}
+            return self.model(own, training=False)
+
+        # Nearly every request is one batch: it runs outside of the loop, at its full speed.
+        first = batch(0)
+        _, result = tf.while_loop(
+            lambda begin, _: begin < rows,
+            lambda begin, parts: (begin + size, tf.concat([parts, batch(begin)], axis=0)),
+            (size, first),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, *first.shape[1:]])),
+            parallel_iterations=1,
+        )
+        return result
 
     def signatures(self) -> dict:
         """Returns the concrete functions by the names of their signatures."""

@@ -5,7 +5,6 @@ import tensorflow as tf
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.extractive_summarization.selection import join_sentences, select_sentences
 from bert_tf.tasks.extractive_summarization.sentence_windows import pack_sentences
-from bert_tf.tasks.shared.bounded_batches import in_batches
 from bert_tf.text import packing
 
 
@@ -17,7 +16,7 @@ class ExtractiveSummarizationModule(ServingModule):
         sentences = model.preprocessor.sentences_in_graph(text)
         packed = pack_sentences(tokenizer, sentences, self.max_length)
         tokens = packing.pad(*packed[:2], tokenizer.pad_token_id, None, 1)
-        logits = in_batches(lambda tokens: model(tokens, training=False), tokens)  # [W, T]
+        logits = self.of_windows(tokens)  # [W, T]
         starts = packed.sentence_starts.to_tensor(False, shape=tf.shape(logits))
         logits = tf.boolean_mask(logits, starts)  # [S]
         options = model.num_sentences, model.trigram_blocking

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.question_answering.windows import pack_windows
-from bert_tf.tasks.shared.bounded_batches import in_batches
 from bert_tf.text import packing
 
 
@@ -22,7 +21,7 @@ class QuestionAnsweringModule(ServingModule):
         windows = pack_windows(tokenizer, questions, pieces.ids, **model.window_lengths())
         ids = windows.token_ids, windows.segment_ids
         tokens = packing.pad(*ids, tokenizer.pad_token_id, None, 1)
-        logits = in_batches(lambda tokens: model(tokens, training=False), tokens)
+        logits = self.of_windows(tokens)
         offsets = pieces.char_starts, pieces.char_ends
         selection = preprocessor.select_in_graph(logits, windows, context, *offsets)
         n_best, best = selection.n_best, selection.best

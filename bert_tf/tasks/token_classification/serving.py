@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from bert_tf.models.serving_module import ServingModule
-from bert_tf.tasks.shared.bounded_batches import in_batches
 from bert_tf.tasks.token_classification.word_windows import (
     WORD_STARTS,
     pack_words,
@@ -27,7 +26,7 @@ class TokenClassificationModule(ServingModule):
         shape = tf.shape(features["token_ids"], tf.int64)
         features[WORD_STARTS] = word_starts.to_tensor(False, shape=shape)
 
-        tags = in_batches(lambda features: model(features, training=False), features)  # [S, T]
+        tags = self.of_windows(features)  # [S, T]
         tags = tf.boolean_mask(tags, features[WORD_STARTS])  # [W]
         first, last, label = word_spans(model.labels, tags, words.row_ids)
         start, end = tf.gather(words.starts, first), tf.gather(words.ends, last)
