@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 
 from bert_tf.errors import UserError
-from bert_tf.training.schedules.run_schedule import one_run
+from bert_tf.training.schedules import one_run
 
 
 def fit_steps(

@@ -31,8 +31,7 @@ from bert_tf.training.fit_data import (
 from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
-from bert_tf.training.schedules.run_schedule import begin_run
-from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
+from bert_tf.training.schedules import WarmupLinearDecay, begin_run
 from bert_tf.training.step_model import StepModel
 from bert_tf.training.traced_steps import Predictor
 

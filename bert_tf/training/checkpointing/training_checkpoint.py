@@ -25,7 +25,7 @@ from bert_tf.training.checkpointing.checkpoint_files import (
     write_checkpoint,
 )
 from bert_tf.training.distribution.strategies import is_chief
-from bert_tf.training.schedules.run_schedule import resume_run, run_of
+from bert_tf.training.schedules import resume_run, run_of
 
 BEST = "best.json"
 _BEST = object_of({"step": integer(most=2**63 - 1), "monitor": text(), "value": number()})

@@ -14,7 +14,7 @@ from bert_tf.training import (
     WarmupLinearDecay,
     fit_steps,
 )
-from bert_tf.training.schedules.run_schedule import one_run
+from bert_tf.training.schedules import one_run
 from bert_tf.training.training_model import TrainingModel
 
 X, Y = np.ones([10, 1], np.float32), np.zeros([10, 1], np.float32)

@@ -1,7 +1,8 @@
-"""The base of this package's schedules: which step of a run each step of `fit` is."""
+"""Schedules of the learning rate: which step of a run each step of `fit` is, and its rate."""
 
 import contextlib
 import inspect
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,6 +164,149 @@ def with_warmup(
     """Returns `rate`, or in the warm-up a rate that rises linearly to `peak`."""
     rising = peak * step / tf.maximum(num_warmup_steps, 1.0)
     return tf.where(step < num_warmup_steps, rising, rate)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WarmupLinearDecay(RunSchedule):
+    """Linear warm-up, then linear decay to zero.
+
+    Matches google-research/bert: the decay counts from step 0, so the rate drops a little at the
+    end of the warm-up.
+
+    Args:
+        learning_rate: The rate from which it decays.
+        num_train_steps: The number of optimizer steps of the whole run. None: `fit` of this
+            package's models finds it, `epochs` times the batches of an epoch; each `fit` is a run
+            of its own, unless `initial_epoch` says that it continues one.
+        num_warmup_steps: The number of warm-up steps; 0 for no warm-up.
+        warmup: In place of `num_warmup_steps`, the share of the run that is warm-up.
+        decay_after_warmup: Whether the decay counts from the end of the warm-up, as in
+            `create_optimizer` of transformers, so that `learning_rate` is reached.
+
+    Raises:
+        UserError: If `num_warmup_steps` is not in [0, num_train_steps] or `num_train_steps` is 0;
+            if `warmup` is not in [0, 1] or is given with `num_warmup_steps`; if the rate is
+            computed without `num_train_steps` and before `fit`.
+
+    Example:
+        >>> schedule = bert_tf.training.WarmupLinearDecay(1e-4, 100, num_warmup_steps=10)
+        >>> [round(float(schedule(step)) * 1e6) for step in (0, 5, 10, 55, 100)]
+        [0, 50, 90, 45, 0]
+        >>> optimizer = bert_tf.training.AdamWeightDecay(
+        ...     bert_tf.training.WarmupLinearDecay(5e-5, warmup=0.1)
+        ... )
+
+    Reference: google-research/bert optimization.py, `create_optimizer`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int | None = None,
+        num_warmup_steps: int = 0,
+        warmup: float | None = None,
+        decay_after_warmup: bool = False,
+    ):
+        super().__init__(num_train_steps, num_warmup_steps, warmup)
+        self.learning_rate = learning_rate
+        self.decay_after_warmup = decay_after_warmup
+
+    def rate(self, step, num_steps, num_warmup_steps):
+        before = num_warmup_steps if self.decay_after_warmup else 0.0
+        done = tf.minimum((step - before) / tf.maximum(num_steps - before, 1.0), 1.0)
+        return with_warmup(
+            self.learning_rate * (1.0 - done), self.learning_rate, step, num_warmup_steps
+        )
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WarmupCosineDecay(RunSchedule):
+    """Linear warm-up, then half a cosine from the peak to the final rate.
+
+    Args:
+        learning_rate: The largest rate.
+        num_train_steps: The number of optimizer steps of the whole run; None as in
+            `WarmupLinearDecay`.
+        num_warmup_steps: The number of warm-up steps; 0 for no warm-up.
+        final_rate: The rate at the end of the run.
+        warmup: In place of `num_warmup_steps`, the share of the run that is warm-up.
+
+    Raises:
+        UserError: See `WarmupLinearDecay`, or if all steps are warm-up.
+
+    Example:
+        >>> schedule = bert_tf.training.WarmupCosineDecay(1e-4, 110, num_warmup_steps=10)
+        >>> [round(float(schedule(step)) * 1e6) for step in (0, 5, 10, 60, 110)]
+        [0, 50, 100, 50, 0]
+
+    Reference: Loshchilov and Hutter 2017 (arXiv 1608.03983), without restarts.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int | None = None,
+        num_warmup_steps: int = 0,
+        final_rate: float = 0.0,
+        warmup: float | None = None,
+    ):
+        super().__init__(num_train_steps, num_warmup_steps, warmup)
+        self.learning_rate = learning_rate
+        self.final_rate = final_rate
+
+    def check_run(self, num_steps, num_warmup_steps):
+        if not 0 <= num_warmup_steps < num_steps:
+            raise UserError(
+                "`num_warmup_steps` must be in [0, num_train_steps). Received: "
+                f"{num_warmup_steps=}, num_train_steps={num_steps}"
+            )
+
+    def rate(self, step, num_steps, num_warmup_steps):
+        done = (step - num_warmup_steps) / (num_steps - num_warmup_steps)
+        height = 0.5 * (1.0 + tf.cos(math.pi * tf.clip_by_value(done, 0.0, 1.0)))
+        rate = self.final_rate + (self.learning_rate - self.final_rate) * height
+        return with_warmup(rate, self.learning_rate, step, num_warmup_steps)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Noam(RunSchedule):
+    """Linear warm-up, then decay with the inverse square root of the step.
+
+        factor * hidden_size ** -0.5 * min(step ** -0.5, step * num_warmup_steps ** -1.5)
+
+    The first step has the number 1.
+
+    Args:
+        hidden_size: The hidden size of the model.
+        num_warmup_steps: The number of warm-up steps, at the end of which the rate is largest.
+        factor: The factor of all rates.
+
+    Raises:
+        UserError: If `hidden_size` or `num_warmup_steps` is less than 1.
+
+    Example:
+        >>> schedule = bert_tf.training.Noam(hidden_size=256, num_warmup_steps=100)
+        >>> [round(float(schedule(step)) * 1e6) for step in (1, 49, 99, 399)]
+        [125, 3125, 6250, 3125]
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.3.
+    """
+
+    has_end = False
+
+    def __init__(self, hidden_size: int, num_warmup_steps: int = 4000, factor: float = 1.0):
+        super().__init__(num_warmup_steps=num_warmup_steps)
+        if num_warmup_steps < 1 or hidden_size < 1:
+            raise UserError(
+                "`hidden_size` and `num_warmup_steps` must be at least 1. Received: "
+                f"hidden_size={hidden_size}, num_warmup_steps={num_warmup_steps}"
+            )
+        self.hidden_size = hidden_size
+        self.factor = factor
+
+    def rate(self, step, num_steps, num_warmup_steps):
+        slope = tf.minimum(tf.math.rsqrt(step + 1.0), (step + 1.0) * self.num_warmup_steps**-1.5)
+        return self.factor * self.hidden_size**-0.5 * slope
 
 
 def begin_run(model: keras.Model, arguments: dict[str, Any]) -> None:
