@@ -130,7 +130,7 @@ def load_model(labels):
 
 
 def train(model, data, dev):
-    from bert_tf.inputs.string_lists import flat_strings
+    from bert_tf.inputs.columns import flat_strings
     from bert_tf.tasks.token_classification import TaggingScores
     from bert_tf.tasks.token_classification.word_windows import WordWindows
 

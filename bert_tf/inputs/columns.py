@@ -6,7 +6,7 @@ Rows are selected by position, never by a pandas label. No such library is impor
 import contextlib
 import numbers
 import types
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -213,6 +213,19 @@ def _require_columns_of_text(frame, names):
             f"{type(frame).__name__} with the columns {names}. Pass {columns}, or two columns of "
             "text for pairs."
         )
+
+
+def flat_strings(lists: Sequence[Sequence[str]]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the strings of all lists, `[W]`, and their row splits, int64.
+
+    Example:
+        >>> strings, row_splits = flat_strings([["Ada", "wrote"], [], ["Why"]])
+        >>> row_splits.numpy()
+        array([0, 2, 2, 3])
+    """
+    strings = tf.constant([string for row in lists for string in row], tf.string)
+    lengths = np.array([len(row) for row in lists], np.int64)
+    return strings, tf.constant(np.concatenate([[0], np.cumsum(lengths)]), tf.int64)
 
 
 def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndarray:

@@ -3,7 +3,8 @@
 Rows are NumPy arrays. Inside a `tf.data` pipeline, the tokenizer's graph would be optimized for
 every pass: a second each.
 
-Glossary: `n` rows, `K` sequences of a row or example, `B` rows of a batch, `T` tokens.
+Glossary: `n` rows, `K` sequences of a row or example, `B` rows of a batch, `T` tokens, `M`
+marked tokens of all rows.
 """
 
 import types
@@ -176,6 +177,49 @@ class TokenizedTexts(RaggedRows):
         found = np.flatnonzero(self.token_ids == token_id)
         rows = np.searchsorted(self.row_splits, found, side="right") - 1
         return found - self.row_splits[rows], np.bincount(rows, minlength=len(self))
+
+
+class MarkedRows(RaggedRows):
+    """Rows of tokens with one label or output for each marked token.
+
+    That is the first piece of each word, or the `[CLS]` of each sentence.
+
+    Args:
+        token_ids, segment_ids, pad_token_id: See `RaggedRows`.
+        marks: Which tokens are marked, ragged bool `[n, (T)]`.
+        examples: The example of each row, int64 `[n]`.
+        item_splits: The marks of each example, int64 `[examples + 1]`.
+
+    Attributes:
+        marks: Whether each token of all rows is marked, bool `[R]`.
+    """
+
+    def __init__(
+        self,
+        token_ids: tf.RaggedTensor,
+        segment_ids: tf.RaggedTensor,
+        pad_token_id: int,
+        marks: tf.RaggedTensor,
+        examples: np.ndarray,
+        item_splits: np.ndarray,
+    ):
+        super().__init__(token_ids, segment_ids, pad_token_id)
+        self.marks = marks.values.numpy()
+        self.examples = examples
+        self.item_splits = item_splits
+
+    def labels(self, values: np.ndarray) -> tf.RaggedTensor:
+        """Returns one label per token, ragged `[n, (T)]`, from one per mark, int32 `[M]`."""
+        labels = np.full(len(self.token_ids), IGNORED, np.int32)
+        labels[self.marks] = values
+        return self.ragged(labels)
+
+    def marked_values(self, token_values: np.ndarray) -> np.ndarray:
+        """Returns one value per mark, `[M, ...]`, from one per token, `[n, T, ...]`."""
+        starts, lengths = self.row_splits[:-1], self.lengths()
+        columns = np.arange(len(self.marks)) - np.repeat(starts, lengths)
+        rows = np.repeat(np.arange(len(self)), lengths)
+        return token_values[rows[self.marks], columns[self.marks]]
 
 
 def _slices(count):

@@ -1,6 +1,8 @@
 """The forms that the kernels of a backbone take for inference, and what they then rule out."""
 
+import logging
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,9 +12,23 @@ from bert_tf.layers.attention.self_attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import FloatKernel
 from bert_tf.layers.kernels.lora_kernel import LoraKernel
-from bert_tf.layers.quantization import DYNAMIC, FLOAT, STATIC, Quantization, require_int8
-from bert_tf.models.inference_precision import AUTO, BFLOAT16, optimize_for_inference
+from bert_tf.layers.quantization import (
+    BFLOAT16,
+    DYNAMIC,
+    FLOAT,
+    INT8,
+    STATIC,
+    Quantization,
+    require_int8,
+)
 from bert_tf.ops import native
+from bert_tf.ops.processor import has_bfloat16_products
+
+AUTO = "auto"
+FLOAT32 = "float32"
+PRECISIONS = (AUTO, FLOAT32, BFLOAT16, INT8)
+
+_logger = logging.getLogger("bert_tf")
 
 
 class InferenceKernels:
@@ -220,3 +236,24 @@ class InferenceKernels:
                 f"The model must not be quantized to be {purpose}. Received: a model with "
                 f"{self.quantization} kernels. Do that first, or load the model again."
             )
+
+
+def optimize_for_inference(model: Any, precision: str, quantization: dict[str, Any]) -> str:
+    """Does what `BertBackbone.optimize_for_inference` does, for a backbone or a model with one."""
+    if precision not in PRECISIONS:
+        raise UserError(f"`precision` must be one of {PRECISIONS}. Received: {precision=}")
+    if quantization and precision != INT8:
+        raise UserError(
+            f"`precision` must be 'int8' with the argument `{next(iter(quantization))}`. "
+            f"Received: {precision=}"
+        )
+    backbone = getattr(model, "backbone", model)
+    backbone.require_native_ops("optimized for inference")
+    if precision == AUTO:
+        precision = BFLOAT16 if has_bfloat16_products() else FLOAT32
+        has = "has" if precision == BFLOAT16 else "does not have"
+        _logger.info("The model computes in %s: the processor %s AVX512-BF16.", precision, has)
+    if precision == INT8:
+        model.quantize(INT8, **quantization)
+    model.prepack_for_inference(BFLOAT16 if precision == BFLOAT16 else None)
+    return precision

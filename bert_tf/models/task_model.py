@@ -15,7 +15,7 @@ from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
 from bert_tf.layers.quantization import DYNAMIC, FLOAT
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.inference_precision import AUTO, optimize_for_inference
+from bert_tf.models.inference_kernels import AUTO, optimize_for_inference
 from bert_tf.models.preprocessor import Held, Preprocessor
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.training.model_options import OpeningMethod, option_names

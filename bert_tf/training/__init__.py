@@ -8,7 +8,7 @@ from bert_tf.training.checkpointing import TrainingCheckpoint, load_average
 from bert_tf.training.distribution import make_strategy, pipeline_stages
 from bert_tf.training.evaluation import BinaryAUC, BinaryF1, all_scores
 from bert_tf.training.fit_steps import fit_steps
-from bert_tf.training.freezing import freeze_layers
+from bert_tf.training.freezing import freeze_layers, reinitialize_top_layers
 from bert_tf.training.losses import (
     CachedMultipleNegativesRankingLoss,
     ClassificationLoss,
@@ -22,7 +22,6 @@ from bert_tf.training.losses import (
     balanced_class_weights,
 )
 from bert_tf.training.optimizers import LAMB, AdamWeightDecay
-from bert_tf.training.reinitialization import reinitialize_top_layers
 from bert_tf.training.schedules import Noam, WarmupCosineDecay, WarmupLinearDecay
 
 __all__ = [

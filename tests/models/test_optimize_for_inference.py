@@ -11,7 +11,7 @@ from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer, serving
 from bert_tf.errors import UserError
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
-from bert_tf.models import inference_precision
+from bert_tf.models import inference_kernels
 
 TEXTS = ["A quiet film.", "No.", "It was " * 60]
 # The largest relative error of the vectors of MiniLM; measured 0.008 and 0.083.
@@ -62,7 +62,7 @@ def test_kernels_in_bfloat16_need_half_the_memory(tiny_config):
 
 @pytest.mark.parametrize("has_instruction", [True, False])
 def test_auto_follows_the_processor_and_says_so(tiny_config, monkeypatch, caplog, has_instruction):
-    monkeypatch.setattr(inference_precision, "has_bfloat16_products", lambda: has_instruction)
+    monkeypatch.setattr(inference_kernels, "has_bfloat16_products", lambda: has_instruction)
     expected = "bfloat16" if has_instruction else "float32"
     with caplog.at_level(logging.INFO, logger="bert_tf"):
         backbone = BertBackbone(tiny_config)

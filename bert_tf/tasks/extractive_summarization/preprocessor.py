@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import (
     TextColumns,
+    flat_strings,
     holds_lists,
     is_list,
     is_text,
@@ -22,7 +23,6 @@ from bert_tf.inputs.columns import (
     text_column,
 )
 from bert_tf.inputs.long_texts import split_sentences, split_sentences_in_graph
-from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.extractive_summarization.oracle import oracle_labels
 from bert_tf.tasks.extractive_summarization.selection import join_sentences, select_sentences
 from bert_tf.tasks.extractive_summarization.sentence_windows import SentenceWindows, pack_sentences

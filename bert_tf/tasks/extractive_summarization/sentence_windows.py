@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.inputs.long_texts import whole_windows
-from bert_tf.inputs.marked_rows import MarkedRows
+from bert_tf.inputs.token_rows import MarkedRows
 from bert_tf.text import packing
 from bert_tf.text.code_points import joined_rows
 

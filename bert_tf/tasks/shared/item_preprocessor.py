@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_tf.errors import UserError, require
 from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.marked_rows import MarkedRows
+from bert_tf.inputs.token_rows import MarkedRows
 from bert_tf.models.preprocessor import Preprocessor
 
 

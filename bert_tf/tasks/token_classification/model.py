@@ -8,9 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require
-from bert_tf.inputs.columns import is_text
+from bert_tf.inputs.columns import flat_strings, is_text
 from bert_tf.inputs.labels import IGNORED, check_labels, class_names
-from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held

@@ -15,13 +15,13 @@ from bert_tf.errors import UserError, user_error
 from bert_tf.inputs.columns import (
     TextColumns,
     as_columns,
+    flat_strings,
     holds_lists,
     object_array,
     plain_rows,
     refuse_missing,
 )
 from bert_tf.inputs.streams import materialize
-from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
 from bert_tf.tasks.token_classification.word_windows import (
     WordSpans,

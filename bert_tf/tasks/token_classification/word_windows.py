@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.columns import is_list, is_text, plain_rows, refuse_missing, shown
 from bert_tf.inputs.long_texts import whole_windows
-from bert_tf.inputs.marked_rows import MarkedRows
+from bert_tf.inputs.token_rows import MarkedRows
 from bert_tf.inputs.traced import SPLITS, STRINGS, traced
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, tag_parts
 from bert_tf.text import code_points, packing
@@ -86,7 +86,7 @@ class WordWindows(MarkedRows):
         has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
 
     Example:
-        >>> from bert_tf.inputs.string_lists import flat_strings
+        >>> from bert_tf.inputs.columns import flat_strings
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
         >>> words = flat_strings([["Ada", "sleeps"]])
         >>> windows = WordWindows(tokenizer, *words, max_length=128)

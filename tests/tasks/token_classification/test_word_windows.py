@@ -9,8 +9,8 @@ import tensorflow as tf
 from bert_tf import BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.inputs.batches import sorted_batches
+from bert_tf.inputs.columns import flat_strings
 from bert_tf.inputs.labels import IGNORED
-from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.inputs.token_rows import batches_of_numbers
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, word_lists
 
