@@ -4,6 +4,7 @@ Rows are selected by position, never by a pandas label. No such library is impor
 """
 
 import contextlib
+import itertools
 import numbers
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
@@ -65,7 +66,7 @@ def holds_lists(x: Any) -> bool:
     if isinstance(x, tuple) and not x:
         return False
     rows = plain_rows(x)
-    first = next((row for row in rows if not is_missing(row)), [])
+    first = next(itertools.filterfalse(is_missing, rows), [])
     return is_list(first)
 
 
@@ -180,7 +181,7 @@ def _parts(x):
     rows = plain_rows(x)
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1]:
         return list(rows.T), False  # [n, K]
-    first = next((row for row in rows if not is_missing(row)), None)
+    first = next(itertools.filterfalse(is_missing, rows), None)
     if not isinstance(first, tuple):
         return (rows,), False
     refuse_missing(rows, "x")

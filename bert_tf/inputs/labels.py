@@ -172,13 +172,19 @@ def class_ids(
             f"`y` must be one class for each example, [n] or [n, 1]{rows}. Received: "
             + (f"an array of shape {array.shape}" if array.ndim != 1 else f"{array[0]!r} in row 0")
         )
-    if array.dtype.kind in "iu":
-        return _ids_of_rows(array, num_classes)
+    ids = array if array.dtype.kind in "iu" else _ids_of_names(array, labels, num_classes)
+    if num_classes is not None:
+        check_ids(ids, num_classes, "Class ids")
+    return ids.astype(np.int32)
+
+
+def _ids_of_names(names, labels, num_classes):
+    """Returns the ids int64 `[n]` of names, or of numbers of another type than integers."""
     if labels is None:
-        require_ids(array.tolist())
+        require_ids(names.tolist())
     known = {name: place for place, name in enumerate(labels or ())}
-    ids = np.empty(len(array), np.int64)
-    for row, label in enumerate(array.tolist()):
+    ids = np.empty(len(names), np.int64)
+    for row, label in enumerate(names.tolist()):
         is_name = isinstance(label, bool) and str(label) in known  # "True", "False"
         if isinstance(label, numbers.Real) and not is_name:
             if not float(label).is_integer():
@@ -186,13 +192,7 @@ def class_ids(
             ids[row] = int(label)
         else:
             ids[row] = known[label] if label in known else class_id(label, labels, num_classes)
-    return _ids_of_rows(ids, num_classes)
-
-
-def _ids_of_rows(ids, num_classes):
-    if num_classes is not None:
-        check_ids(ids, num_classes, "Class ids")
-    return ids.astype(np.int32)
+    return ids
 
 
 def _checked_ids(ids, num_classes):
