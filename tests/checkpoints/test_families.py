@@ -4,7 +4,9 @@
 that TENSORS lists.
 """
 
+import functools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -86,6 +88,25 @@ def random_model(name, model_class=bert_tf.BertTextClassifier, **changes):
     for variable in model.weights:
         variable.assign(generator.normal(0.0, 0.3, variable.shape))
     return model
+
+
+@pytest.fixture(scope="module")
+def classifier_of():
+    """By name of a family the classifier of `random_model`, made once: tests change nothing."""
+    return functools.cache(random_model)
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory):
+    """By name of a family the folder of a backbone, written once: tests change a copy."""
+
+    @functools.cache
+    def folder_of(name):
+        folder = tmp_path_factory.mktemp(name)
+        random_model(name, BertBackbone).save_pretrained(folder)
+        return folder
+
+    return folder_of
 
 
 def batch_of(name, rows=3, choices=None):
@@ -242,9 +263,9 @@ def _assert_read_back(their_class, directory, network):
 
 
 @each_family
-def test_every_form_of_the_model(name, tmp_path):
+def test_every_form_of_the_model(name, classifier_of, tmp_path):
     """8-bit integers, LoRA, `.keras`, our own format, an export: the same network."""
-    random_model(name).save_pretrained(tmp_path / "theirs")
+    classifier_of(name).save_pretrained(tmp_path / "theirs")
     batch = batch_of(name)
     tokens = dict(zip(("token_ids", "segment_ids", "padding_mask"), map(tf.constant, batch)))
     model = bert_tf.BertTextClassifier.from_pretrained(tmp_path / "theirs")
@@ -467,8 +488,8 @@ TENSORS["xlm-roberta"] = TENSORS["camembert"] = TENSORS["roberta"]
 
 
 @each_family
-def test_written_and_read_without_transformers(name, tmp_path):
-    model = random_model(name)
+def test_written_and_read_without_transformers(name, classifier_of, tmp_path):
+    model = classifier_of(name)
     model.save_pretrained(tmp_path)
     written = {
         key: values.shape for key, values in load_file(tmp_path / "model.safetensors").items()
@@ -511,9 +532,8 @@ def test_written_and_read_without_transformers(name, tmp_path):
     ],
     ids=["electra", "albert"],
 )
-def test_heads_of_pretraining(name, model_class, architecture, tensors, tmp_path):
-    random_model(name, BertBackbone).save_pretrained(tmp_path / "backbone")
-    model = model_class.from_pretrained(tmp_path / "backbone")
+def test_heads_of_pretraining(name, model_class, architecture, tensors, folder_of, tmp_path):
+    model = model_class.from_pretrained(folder_of(name))
     model.save_pretrained(tmp_path / "ours")
     written = {
         key: values.shape for key, values in load_file(tmp_path / "ours/model.safetensors").items()
@@ -528,8 +548,8 @@ def test_heads_of_pretraining(name, model_class, architecture, tensors, tmp_path
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_other_networks_are_refused_by_name(name, tmp_path):
-    random_model("roberta", BertBackbone).save_pretrained(tmp_path)
+def test_other_networks_are_refused_by_name(name, folder_of, tmp_path):
+    shutil.copytree(folder_of("roberta"), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": name}))
     with pytest.raises(ConfigError, match=f"{REFUSED[name]}.*docs/checkpoints.md"):
@@ -552,16 +572,16 @@ def test_other_networks_are_refused_by_name(name, tmp_path):
         ("mpnet", {"pad_token_id": 2}),
     ],
 )
-def test_bad_configurations(name, changes, tmp_path):
-    random_model(name, BertBackbone).save_pretrained(tmp_path)
+def test_bad_configurations(name, changes, folder_of, tmp_path):
+    shutil.copytree(folder_of(name), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises((ConfigError, CheckpointError)):
         BertBackbone.from_pretrained(tmp_path)
 
 
-def test_missing_tensors_are_named_as_in_the_file(tmp_path):
-    random_model("distilbert", BertBackbone).save_pretrained(tmp_path)
+def test_missing_tensors_are_named_as_in_the_file(folder_of, tmp_path):
+    shutil.copytree(folder_of("distilbert"), tmp_path, dirs_exist_ok=True)
     tensors = load_file(tmp_path / "model.safetensors")
     del tensors["transformer.layer.1.ffn.lin1.bias"]
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
@@ -569,9 +589,8 @@ def test_missing_tensors_are_named_as_in_the_file(tmp_path):
         BertBackbone.from_pretrained(tmp_path)
 
 
-def test_what_has_no_name_is_written_in_our_own_format_only(tmp_path):
-    random_model("roberta", BertBackbone).save_pretrained(tmp_path / "theirs")
-    model = bert_tf.BertNextSentencePredictor.from_pretrained(tmp_path / "theirs")
+def test_what_has_no_name_is_written_in_our_own_format_only(folder_of, tmp_path):
+    model = bert_tf.BertNextSentencePredictor.from_pretrained(folder_of("roberta"))
     for format in ("huggingface", "tf1"):
         with pytest.raises(UserError, match="`format` must be 'bert_tf'"):
             model.save_pretrained(tmp_path / "ours", format=format)
@@ -581,8 +600,10 @@ def test_what_has_no_name_is_written_in_our_own_format_only(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["roberta", "electra"])
-def test_the_dense_layer_of_a_classifier_is_not_the_pooler_of_old_files(name, tmp_path):
-    model = random_model(name)
+def test_the_dense_layer_of_a_classifier_is_not_the_pooler_of_old_files(
+    name, classifier_of, tmp_path
+):
+    model = classifier_of(name)
     model.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     for leaf in ("weight", "bias"):
@@ -629,10 +650,10 @@ def test_switches_that_the_family_has_not(changes, tmp_path):
     assert BertBackbone.from_pretrained(tmp_path).config == backbone.config
 
 
-def test_no_part_of_an_encoder_decoder(tmp_path):
-    random_model("roberta", BertBackbone).save_pretrained(tmp_path)
+def test_no_part_of_an_encoder_decoder(folder_of):
+    folder = folder_of("roberta")
     with pytest.raises(UserError, match="encoder must be a BERT.*model_type='roberta'"):
-        bert_tf.BertEncoderDecoder.from_encoder_decoder_pretrained(tmp_path, tmp_path)
+        bert_tf.BertEncoderDecoder.from_encoder_decoder_pretrained(folder, folder)
 
 
 def test_mpnet_is_no_prefix_language_model():
@@ -671,9 +692,11 @@ def test_the_dropout_of_a_head_is_written_as_a_number(name, tmp_path):
 
 
 @each_family
-def test_the_dropout_of_a_classifier_is_written_under_the_key_of_the_family(name, tmp_path):
-    model = random_model(name)
-    model = bert_tf.BertTextClassifier(model.backbone, num_classes=3, dropout=0.25)
+def test_the_dropout_of_a_classifier_is_written_under_the_key_of_the_family(
+    name, classifier_of, tmp_path
+):
+    backbone = classifier_of(name).backbone
+    model = bert_tf.BertTextClassifier(backbone, num_classes=3, dropout=0.25)
     model.save_pretrained(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())
     key = FAMILIES[name].keys.get("classifier_dropout", "classifier_dropout")

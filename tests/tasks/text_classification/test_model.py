@@ -15,7 +15,7 @@ TEXTS = ["good film", "bad film", "the good.", "the bad."] * 8
 LABELS = np.array([1, 0, 1, 0] * 8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make_classifier(tiny_config, tiny_vocabulary):
     def make(run_eagerly=False, **options):
         keras.utils.set_random_seed(5)
@@ -29,6 +29,12 @@ def make_classifier(tiny_config, tiny_vocabulary):
         return model
 
     return make
+
+
+@pytest.fixture(scope="module")
+def same_classifier(make_classifier):
+    """A model for the tests that neither train it nor set an option."""
+    return make_classifier(run_eagerly=True)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +52,8 @@ def test_learns_from_raw_text(make_classifier, pooling):
     assert model.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)["accuracy"] > 0.95
 
 
-def test_every_kind_of_input_gives_the_same(make_classifier):
-    model = make_classifier(run_eagerly=True)
+def test_every_kind_of_input_gives_the_same(same_classifier):
+    model = same_classifier
     expected = model.predict(TEXTS, verbose=0)
     tokens = {name: value.numpy() for name, value in model.tokenize(TEXTS).items()}
     for inputs in (
@@ -107,10 +113,10 @@ def test_compiled_by_xla(make_classifier):
         compiled.fit(tokens, LABELS, verbose=0)
 
 
-def test_long_text_is_cut(make_classifier):
+def test_long_text_is_cut(make_classifier, same_classifier):
     model = make_classifier(max_length=10)
     assert model.tokenize(["good " * 500])["token_ids"].shape == (1, 10)
-    assert make_classifier().tokenize(["good " * 500])["token_ids"].shape == (1, 40)
+    assert same_classifier.tokenize(["good " * 500])["token_ids"].shape == (1, 40)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +128,9 @@ def test_long_text_is_cut(make_classifier):
         (lambda m: m.fit(TEXTS, LABELS, validation_split=0.99), "both sides"),
     ],
 )
-def test_wrong_inputs_are_told(make_classifier, call, words):
+def test_wrong_inputs_are_told(same_classifier, call, words):
     with pytest.raises(UserError, match=words):
-        call(make_classifier(run_eagerly=True))
+        call(same_classifier)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +144,14 @@ def test_wrong_inputs_are_told(make_classifier, call, words):
         ({"max_length": 41}, r"\[3, 40\]"),
     ],
 )
-def test_wrong_options_are_told(make_classifier, options, words):
+def test_wrong_options_are_told(same_classifier, options, words):
     with pytest.raises(UserError, match=words):
-        make_classifier(**options)
+        BertTextClassifier(same_classifier.backbone, tokenizer=same_classifier.tokenizer, **options)
 
 
-def test_without_tokenizer_text_is_refused(tiny_config):
+def test_without_tokenizer_text_is_refused(same_classifier):
     with pytest.raises(UserError, match="without a tokenizer"):
-        BertTextClassifier(BertBackbone(tiny_config)).predict(["good"])
+        BertTextClassifier(same_classifier.backbone).predict(["good"])
 
 
 PROBLEMS = {
@@ -210,6 +216,12 @@ def test_a_foreign_files_problem_type(make_classifier, tmp_path):
         BertTextClassifier.from_pretrained(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def named_classifier(make_classifier):
+    """One with names of classes, for the tests of labels that are refused."""
+    return make_classifier(labels=["bad", "good"], run_eagerly=True)
+
+
 @pytest.mark.parametrize(
     "call,words",
     [
@@ -219,9 +231,9 @@ def test_a_foreign_files_problem_type(make_classifier, tmp_path):
         (lambda m: m.fit(["good"], [0], validation_data=(["bad"], [-1])), "Received: -1 in row 0"),
     ],
 )
-def test_unknown_labels_are_told(make_classifier, call, words):
+def test_unknown_labels_are_told(named_classifier, call, words):
     with pytest.raises(DataError, match=words):
-        call(make_classifier(labels=["bad", "good"], run_eagerly=True))
+        call(named_classifier)
 
 
 @pytest.mark.parametrize("names", [[1, 2], ["1", "0"], ["True", "False"], ["x", "0"]])
