@@ -87,14 +87,16 @@ def test_what_a_vector_depends_on():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fine_tuned_model_is_written_and_read(kind, tmp_path):
     model = bert_tf.BertTextClassifier(backbone_of(kind), labels=["bad", "good"], pooling="max")
-    model.compile(bert_tf.training.AdamWeightDecay(1e-2))
+    model.compile(bert_tf.training.AdamWeightDecay(1e-2), run_eagerly=True)
     model.fit({"token_ids": IDS}, np.array([0, 1]), verbose=0)
     expected = model.predict({"token_ids": IDS}, verbose=0)
     model.save_pretrained(tmp_path)
     again = bert_tf.BertTextClassifier.from_pretrained(tmp_path)
+    again.run_eagerly = True
     assert again.labels == ["bad", "good"] and again.untrained_heads == ()
     np.testing.assert_array_equal(again.predict({"token_ids": IDS}, verbose=0), expected)
     words = bert_tf.BertTokenClassifier.from_pretrained(tmp_path, labels=["O", "B-X"])
+    words.run_eagerly = True
     assert words.predict({"token_ids": IDS}, verbose=0).shape[-1] == 2
     with pytest.raises(UserError, match="`format` must be 'bert_tf'"):
         model.save_pretrained(tmp_path / "other", format="huggingface")
