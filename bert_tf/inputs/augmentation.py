@@ -9,7 +9,7 @@ Glossary: `B` texts, `W` words of all texts.
 import tensorflow as tf
 
 from bert_tf.base.optional_packages import require_package
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 
 UNITS = ("word", "character")
 
@@ -46,11 +46,9 @@ class TextAugmentation:
     ):
         rates = (insertion, swap, deletion)
         if unit not in UNITS or any(not 0.0 <= rate < 1.0 for rate in rates):
-            raise UserError(
-                "`insertion`, `swap` and `deletion` must be in [0, 1), and `unit` one of "
-                f"{UNITS}. Received: insertion={insertion}, swap={swap}, deletion={deletion}, "
-                f"unit={unit!r}."
-            )
+            expected = f"be in [0, 1), and `unit` one of {UNITS}"
+            received = f"insertion={insertion}, swap={swap}, deletion={deletion}, unit={unit!r}"
+            raise user_error("`insertion`, `swap` and `deletion`", expected, received)
         self.insertion = insertion
         self.deletion = deletion
         self.unit = unit

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError, check_limits
+from bert_tf.errors import UserError, check_limits, require, user_error
 from bert_tf.inputs.token_rows import TokenRows
 
 # Tokens of a batch, padding counted: enough for fast matmuls, with less than 200 MB of activations.
@@ -175,15 +175,10 @@ class EpochBatches:
         groups: np.ndarray | None = None,
     ):
         if (batch_size is None) == (token_budget is None):
-            raise UserError(
-                "Exactly one of `batch_size` and `token_budget` must be given. Received: "
-                f"batch_size={batch_size}, token_budget={token_budget}"
-            )
-        if groups is not None and token_budget is not None:
-            raise UserError(
-                "`token_budget` must be None for batches that have no duplicates. "
-                f"Received: token_budget={token_budget}"
-            )
+            received = f"batch_size={batch_size}, token_budget={token_budget}"
+            raise user_error("Exactly one of `batch_size` and `token_budget`", "be given", received)
+        rule = "must be None for batches that have no duplicates"
+        require(groups is None or token_budget is None, rule, UserError, token_budget=token_budget)
         check_limits(batch_size=batch_size, token_budget=token_budget)
         lengths = np.asarray(lengths, np.int64)
         # If padding does not count, a row counts by the sum of its parts.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 
 # White space as Python's `\s`. In TensorFlow's regular expressions `\s` is ASCII.
 _SPACE = "[ \t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -161,10 +161,8 @@ def key_sentences(
 
     Reference: Mihalcea and Tarau 2004, "TextRank: Bringing Order into Texts".
     """
-    if method not in _RANKINGS:
-        raise UserError(f"`method` must be one of {sorted(_RANKINGS)}. Received: {method=}.")
-    if max_length < 3:
-        raise UserError(f"`max_length` must be at least 3. Received: {max_length=}.")
+    require(method in _RANKINGS, f"must be one of {sorted(_RANKINGS)}", UserError, method=method)
+    require(max_length >= 3, "must be at least 3", UserError, max_length=max_length)
     lengths = tokenizer.tokenize(list(texts)).row_lengths().numpy() if len(texts) else []
     budget = max_length - 2
     return [

@@ -4,7 +4,7 @@ import collections
 import random
 from collections.abc import Sequence
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, require
 
 
 def negative_pairs(
@@ -29,8 +29,7 @@ def negative_pairs(
         >>> negative_pairs([("capital of France?", "Paris"), ("2 + 2?", "4")])
         [('capital of France?', '4'), ('2 + 2?', 'Paris')]
     """
-    if per_pair < 1:
-        raise UserError(f"`per_pair` must be at least 1. Received: per_pair={per_pair}.")
+    require(per_pair >= 1, "must be at least 1", UserError, per_pair=per_pair)
     generator = random.Random(seed)
     partners = collections.defaultdict(set)
     for first, second in positives:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.inputs.columns import TextColumns, holds_text
 from bert_tf.inputs.token_rows import parallel_map
 
@@ -72,10 +72,8 @@ def batches_of_text(
     if not holds_text(_parts(first)[0]):
         return x
     if columns is None:
-        raise UserError(
-            "Texts must be given together, as lists or columns: an example may become several "
-            f"windows. Received: batches of a {type(x).__name__}"
-        )
+        expected = "be given together, as lists or columns: an example may become several windows"
+        raise user_error("Texts", expected, f"batches of a {type(x).__name__}")
 
     def plain(batch):
         features, labels, *weights = _parts(batch)
@@ -121,15 +119,12 @@ def stream_batches(preprocessor: Any, dataset: tf.data.Dataset) -> tf.data.Datas
     spec = dataset.element_spec
     features = spec[0] if isinstance(spec, tuple) else spec
     if isinstance(features, dict):
-        raise UserError(
-            "Text in a dataset must be strings [B], or a tuple of them for pairs. Received: a "
-            f"dictionary of {sorted(features)}. Pass `dataset.map(lambda row: row[...])`."
-        )
+        expected = "be strings [B], or a tuple of them for pairs"
+        received = f"a dictionary of {sorted(features)}. Pass `dataset.map(lambda row: row[...])`."
+        raise user_error("Text in a dataset", expected, received)
     if any(spec.shape.rank == 0 for spec in tf.nest.flatten(features)):
-        raise UserError(
-            "A dataset of text must yield batches, strings [B]. Received: single strings. "
-            "Pass `dataset.batch(32)`."
-        )
+        expected = "yield batches, strings [B]"
+        raise user_error("A dataset of text", expected, "single strings. Pass `dataset.batch(32)`.")
     dataset = with_graph_targets(preprocessor, dataset, of_text=True)
     batches = parallel_map(dataset, lambda x, *rest: (preprocessor.tokens_of(x), *rest))
     return batches.prefetch(tf.data.AUTOTUNE)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_tf.base.json_schema import either, list_of, may_lack, object_of, one_of, text
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 
 INT8 = "int8"
 FLOAT = "float"
@@ -68,10 +68,9 @@ class Quantization:
                 raise UserError(f"`{name}` must be one of {known}. Received: {name}={value!r}")
         is_list = isinstance(self.skip, Iterable) and not isinstance(self.skip, str)
         skip = tuple(self.skip) if is_list else self.skip
-        if not is_list or not all(isinstance(path, str) for path in skip):
-            raise UserError(
-                f"`skip` must be a sequence of the paths of layers. Received: skip={self.skip!r}"
-            )
+        rule = "must be a sequence of the paths of layers"
+        is_valid = is_list and all(isinstance(path, str) for path in skip)
+        require(is_valid, rule, UserError, skip=self.skip)
         object.__setattr__(self, "skip", skip)
 
     @classmethod
@@ -87,10 +86,9 @@ class Quantization:
             return cls(mode=value)
         unknown = set(value) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
-            raise UserError(
-                "`quantization` must have the keys mode, attention, skip and activations only. "
-                f"Received: also {', '.join(sorted(map(str, unknown)))}"
-            )
+            expected = "have the keys mode, attention, skip and activations only"
+            received = f"also {', '.join(sorted(map(str, unknown)))}"
+            raise user_error("`quantization`", expected, received)
         return cls(**value)
 
     def to_json(self) -> str | dict:
@@ -109,10 +107,8 @@ class Quantization:
         paths = list(paths)
         for beginning in self.skip:
             if not any(_begins(path, beginning) for path in paths):
-                raise UserError(
-                    "`skip` must name layers of the encoder, such as 'blocks.0' or "
-                    f"{paths[0]!r}. Received: skip has {beginning!r}"
-                )
+                expected = f"name layers of the encoder, such as 'blocks.0' or {paths[0]!r}"
+                raise user_error("`skip`", expected, f"skip has {beginning!r}")
         return [path for path in paths if not any(_begins(path, part) for part in self.skip)]
 
     def of_blocks(self, count: int) -> "Quantization":

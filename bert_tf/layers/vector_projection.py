@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base.json_schema import FLAG, check, integer, list_of, may_lack, object_of, one_of
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.layers.activation import ACTIVATIONS
 
 DENSE, LAYER_NORM = "dense", "layer_norm"
@@ -65,10 +65,8 @@ class VectorProjection(keras.layers.Layer):
         steps = [dict(step) for step in steps]
         wrong = [step for step in steps if (step["type"] == DENSE) != ("units" in step)]
         if wrong:
-            raise UserError(
-                "A dense layer must have `units`, and a LayerNorm must not. Received: "
-                f"{wrong[0]!r:.200}"
-            )
+            expected = "have `units`, and a LayerNorm must not"
+            raise user_error("A dense layer", expected, f"{wrong[0]!r:.200}")
         defaults = {"activation": "linear", "use_bias": True, "use_residual": False}
         steps = [{**defaults, **step} if step["type"] == DENSE else step for step in steps]
         self.initializer_range = initializer_range

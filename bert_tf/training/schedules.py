@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE
 
 
@@ -41,14 +41,10 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
         warmup: float | None = None,
     ):
         if warmup is not None and num_warmup_steps:
-            raise UserError(
-                "At most one of `num_warmup_steps` and `warmup` must be given. Received: "
-                f"num_warmup_steps={num_warmup_steps}, warmup={warmup}"
-            )
-        if warmup is not None and not 0.0 <= warmup <= 1.0:
-            raise UserError(
-                f"`warmup` must be in [0, 1], a share of the run. Received: warmup={warmup}"
-            )
+            received = f"num_warmup_steps={num_warmup_steps}, warmup={warmup}"
+            raise user_error("At most one of `num_warmup_steps` and `warmup`", "be given", received)
+        rule = "must be in [0, 1], a share of the run"
+        require(warmup is None or 0.0 <= warmup <= 1.0, rule, UserError, warmup=warmup)
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
         self.warmup = warmup
@@ -65,10 +61,8 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def check_run(self, num_steps: int, num_warmup_steps: int) -> None:
         """Raises `UserError` if a run of this length does not fit the warm-up."""
         if not 0 <= num_warmup_steps <= num_steps or num_steps < 1:
-            raise UserError(
-                "`num_warmup_steps` must be in [0, num_train_steps]. Received: "
-                f"{num_warmup_steps=}, num_train_steps={num_steps}"
-            )
+            received = f"num_warmup_steps={num_warmup_steps!r}, num_train_steps={num_steps}"
+            raise user_error("`num_warmup_steps`", "be in [0, num_train_steps]", received)
 
     def __call__(self, step):
         first_step, num_steps, num_warmup_steps = tf.unstack(self.numbers())
@@ -90,11 +84,9 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
         Raises:
             UserError: If `fit` has not found the number of steps.
         """
-        if not self.is_set:
-            raise UserError(
-                "`num_train_steps` must be given outside of `fit`, which finds it. Received: "
-                f"num_train_steps=None. Pass `{type(self).__name__}(..., num_train_steps=...)`."
-            )
+        rule = "must be given outside of `fit`, which finds it"
+        fix = f"Pass `{type(self).__name__}(..., num_train_steps=...)`."
+        require(self.is_set, rule, UserError, fix, num_train_steps=None)
         num_steps = self._num_steps or 0
         warmup = self.num_warmup_steps if self.warmup is None else int(num_steps * self.warmup)
         return self._first_step, num_steps, warmup

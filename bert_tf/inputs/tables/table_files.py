@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_tf.base.file_errors import data_error
 from bert_tf.base.regular_files import open_input, open_regular
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, require
 from bert_tf.inputs.tables.parquet_files import ParquetRows
 from bert_tf.inputs.tables.tsv import read_lines, read_tsv
 
@@ -46,8 +46,7 @@ def read_table(
         UserError: If the file is Parquet and pyarrow is not installed.
     """
     suffix = suffix or os.path.splitext(os.fspath(path))[1].lower()
-    if suffix not in SUFFIXES:
-        raise DataError(f"`path` must end in one of {SUFFIXES}. Received: path={str(path)!r}.")
+    require(suffix in SUFFIXES, f"must end in one of {SUFFIXES}", DataError, path=str(path))
     if suffix in (".jsonl", ".parquet"):
         yield from _read_json_lines(path) if suffix == ".jsonl" else _read_parquet(path, columns)
         return

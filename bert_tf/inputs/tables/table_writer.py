@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.base.files import atomic_path
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.tables.parquet_files import import_parquet
 from bert_tf.inputs.tables.table_files import SUFFIXES
 
@@ -73,8 +73,7 @@ def open_table(path: str | os.PathLike) -> Iterator[TableWriter]:
 def require_table(path: str) -> str:
     """Returns the format that the ending of a path says; raises `UserError` for another."""
     suffix = os.path.splitext(path)[1].lower()
-    if suffix not in SUFFIXES:
-        raise UserError(f"`path` must end in one of {SUFFIXES}. Received: path={path!r}")
+    require(suffix in SUFFIXES, f"must end in one of {SUFFIXES}", UserError, path=path)
     return suffix
 
 
@@ -107,10 +106,9 @@ class _FieldsWriter(_TextWriter):
         known = set(self._names)
         for row in rows:
             if not known.issuperset(row):
-                raise UserError(
-                    f"{self._path} must have the columns of its first row, {self._names}. "
-                    f"Received: a row with {list(row)}. Write a .jsonl file."
-                )
+                expected = f"have the columns of its first row, {self._names}"
+                received = f"a row with {list(row)}. Write a .jsonl file."
+                raise user_error(f"{self._path}", expected, received)
             self._write_fields([_as_text(row.get(name)) for name in self._names])
 
 
@@ -123,10 +121,8 @@ class _TsvWriter(_FieldsWriter):
     def _write_fields(self, fields):
         for field in fields:
             if any(character in field for character in "\t\n\r"):
-                raise UserError(
-                    f"{self._path} must have fields without tabs and line breaks, because .tsv has "
-                    f"no quoting. Received: {field[:60]!r}. Write a .csv file."
-                )
+                expected = "have fields without tabs and line breaks, because .tsv has no quoting"
+                raise user_error(f"{self._path}", expected, f"{field[:60]!r}. Write a .csv file.")
         self._file.write("\t".join(fields) + "\n")
 
 
@@ -153,10 +149,8 @@ class _ParquetWriter(TableWriter):
                 raise ValueError(f"new columns {sorted(unknown)}")
             self._writer.write_table(pyarrow.Table.from_pylist(list(rows), self._writer.schema))
         except (TypeError, ValueError) as error:  # pyarrow's errors are subclasses
-            raise UserError(
-                f"{self._path} must have columns of the types of its first rows. Received: "
-                f"{error}. Write a .jsonl file."
-            ) from None
+            expected = "have columns of the types of its first rows"
+            raise user_error(f"{self._path}", expected, f"{error}. Write a .jsonl file.") from None
 
     def close(self):
         if self._writer is None:  # a table without rows

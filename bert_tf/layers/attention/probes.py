@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.layers.attention.token_layout import TokenLayout
 
 
@@ -42,10 +42,8 @@ class AttentionProbes:
         if self.probabilities is None:
             return
         if probabilities is None:
-            raise UserError(
-                "`layout` must be padded if `probes` keeps probabilities: packed attention stores "
-                "none. Received: a packed layout. Use `TokenLayout.padded`."
-            )
+            expected = "be padded if `probes` keeps probabilities: packed attention stores none"
+            raise user_error("`layout`", expected, "a packed layout. Use `TokenLayout.padded`.")
         self.probabilities.append(probabilities)
 
     def weighted(self, context: tf.Tensor, layout: TokenLayout) -> tf.Tensor:

@@ -2,7 +2,7 @@
 
 import keras
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.training.freezing import freeze_layers
 
 
@@ -30,10 +30,9 @@ class GradualUnfreezing(keras.callbacks.Callback):
     def __init__(self, first_blocks: int = 0, epochs_per_block: int = 1):
         super().__init__()
         if first_blocks < 0 or epochs_per_block < 1:
-            raise UserError(
-                "`first_blocks` must be at least 0 and `epochs_per_block` at least 1. Received: "
-                f"first_blocks={first_blocks}, epochs_per_block={epochs_per_block}"
-            )
+            expected = "be at least 0 and `epochs_per_block` at least 1"
+            received = f"first_blocks={first_blocks}, epochs_per_block={epochs_per_block}"
+            raise user_error("`first_blocks`", expected, received)
         self.first_blocks = first_blocks
         self.epochs_per_block = epochs_per_block
 

@@ -5,7 +5,7 @@ import os
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server")
 
@@ -107,15 +107,11 @@ def _require_cluster():
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{expected}. Received: {text}") from None
     if not known:
-        raise UserError(
-            f"The task index in `TF_CONFIG` must be in [0, {len(addresses)}), the number of "
-            f"addresses. Received: index={task['index']}"
-        )
+        expected = f"be in [0, {len(addresses)}), the number of addresses"
+        raise user_error("The task index in `TF_CONFIG`", expected, f"index={task['index']}")
     others = sorted(set(cluster) - {"chief", "worker"})
     if others:
-        raise UserError(
-            f"The cluster in `TF_CONFIG` must have only 'worker' and 'chief'. Received: {others}"
-        )
+        raise user_error("The cluster in `TF_CONFIG`", "have only 'worker' and 'chief'", others)
     return addresses[int(task["index"])]
 
 

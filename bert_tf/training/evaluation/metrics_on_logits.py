@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 
 _OF_PROBABILITIES = (
     keras.metrics.Precision,
@@ -58,10 +58,8 @@ def _on_logits(metric, problem_type, example):
         return None
     if isinstance(metric, str) and metric.lower() in ("accuracy", "acc"):
         if problem_type == REGRESSION:
-            raise UserError(
-                f"`metrics` must be of numbers for a regression. Received: {metric!r}. Pass for "
-                "example 'mae'."
-            )
+            expected = "be of numbers for a regression"
+            raise user_error("`metrics`", expected, f"{metric!r}. Pass for example 'mae'.")
         is_multi_label = problem_type == MULTI_LABEL  # else Keras takes the largest output
         return keras.metrics.BinaryAccuracy(metric, threshold=0.0) if is_multi_label else metric
     found, kept = keras.metrics.get(metric), metric
@@ -94,10 +92,8 @@ def _require_logits(metric):
         name, way_out = f"{name}(threshold=0.5)", f"Pass `{name}(threshold=0.0)`."
     elif not isinstance(metric, _OF_PROBABILITIES):
         return
-    raise UserError(
-        "`metrics` must take logits, which the model returns, not probabilities. Received: "
-        f"{name}. {way_out}"
-    )
+    expected = "take logits, which the model returns, not probabilities"
+    raise user_error("`metrics`", expected, f"{name}. {way_out}")
 
 
 def _try(metric, given, example):

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.training.evaluation.bootstrap import drawn_intervals
 
 
@@ -104,10 +104,8 @@ def score_rankings(
         raise UserError(f"`cutoffs` must be numbers of at least 1. Received: {cutoffs=}.")
     query_ids = tuple(query for query in qrels if count_missing or query in rankings)
     if not query_ids:
-        raise UserError(
-            "`rankings` and `qrels` must have queries in common. Received: rankings of "
-            f"{_some(rankings)} and grades for {_some(qrels)}."
-        )
+        received = f"rankings of {_some(rankings)} and grades for {_some(qrels)}"
+        raise user_error("`rankings` and `qrels`", "have queries in common", received)
     longest = cutoffs[-1]
     grades = np.zeros([len(query_ids), longest])  # of the ranked documents
     best = np.zeros_like(grades)  # of the best ranking
@@ -161,10 +159,8 @@ def _ids(query, ranking):
         return ranked_documents(ranking)
     if len(set(ranking)) < len(ranking):
         repeated = next(id_ for place, id_ in enumerate(ranking) if id_ in ranking[:place])
-        raise UserError(
-            "`rankings` must have each document once for a query. Received: "
-            f"{repeated!r} twice for the query {query!r}."
-        )
+        expected = "have each document once for a query"
+        raise user_error("`rankings`", expected, f"{repeated!r} twice for the query {query!r}")
     return ranking
 
 

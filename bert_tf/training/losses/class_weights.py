@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.training.losses.sparse_crossentropy import balanced_class_weights
 
 BALANCED = "balanced"
@@ -32,29 +32,23 @@ def class_weights_by_id(
     if isinstance(class_weight, str) and class_weight == BALANCED:
         return class_weight
     if not isinstance(class_weight, Mapping):
-        if isinstance(class_weight, str) or np.shape(class_weight) != (num_classes,):
-            raise UserError(
-                f"`class_weight` must be a dictionary, {num_classes} numbers or {BALANCED!r}. "
-                f"Received: {class_weight=}"
-            )
+        rule = f"must be a dictionary, {num_classes} numbers or {BALANCED!r}"
+        is_valid = not isinstance(class_weight, str) and np.shape(class_weight) == (num_classes,)
+        require(is_valid, rule, UserError, class_weight=class_weight)
         class_weight = dict(enumerate(class_weight))
     weights = dict.fromkeys(range(num_classes), 1.0)
     for key, weight in class_weight.items():
         index = labels.index(key) if labels is not None and key in labels else key
         if isinstance(index, str) or index not in weights:
             known = f"[0, {num_classes})" + ("" if labels is None else f", or names among {labels}")
-            raise UserError(
-                f"`class_weight` must have class ids in {known} as keys. Received: {key!r}"
-            )
+            raise user_error("`class_weight`", f"have class ids in {known} as keys", repr(key))
         try:
             weights[index] = float(weight)
         except (TypeError, ValueError):
             weights[index] = math.nan
         if not 0.0 <= weights[index] < math.inf:
-            raise UserError(
-                "`class_weight` must have numbers of at least 0 as values. "
-                f"Received: class_weight[{key!r}]={weight!r}"
-            )
+            expected = "have numbers of at least 0 as values"
+            raise user_error("`class_weight`", expected, f"class_weight[{key!r}]={weight!r}")
     return weights
 
 
@@ -80,6 +74,5 @@ def balanced_weights_by_id(y: Any, num_classes: int) -> dict[int, float]:
 
 def refuse_class_weight(class_weight: Any, reason: str) -> None:
     """Raises `UserError` for a model without classes to weight, with the reason."""
-    raise UserError(
-        f"`class_weight` must be left out here: {reason}. Received: class_weight={class_weight!r}"
-    )
+    expected = f"be left out here: {reason}"
+    raise user_error("`class_weight`", expected, f"class_weight={class_weight!r}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 
 # The functions and the classes that Keras finds by the same names.
 _CROSSENTROPIES = {
@@ -44,11 +44,10 @@ def loss_on_logits(loss: Any) -> Any:
 
 
 def _on_logits(loss):
-    if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce"):
-        raise UserError(
-            "`loss` must say which cross-entropy it is. Received: "
-            f"{loss=}. Pass for example 'sparse_categorical_crossentropy'."
-        )
+    rule = "must say which cross-entropy it is"
+    fix = "Pass for example 'sparse_categorical_crossentropy'."
+    is_valid = not isinstance(loss, str) or loss.lower() not in ("crossentropy", "ce")
+    require(is_valid, rule, UserError, fix, loss=loss)
     found = keras.losses.get(loss)
     kind = _CROSSENTROPIES.get(found, type(found))
     if kind in _CROSSENTROPIES.values():

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 
 # For these names, Keras chooses one of three losses by the shapes.
 _BY_SHAPES = ("crossentropy", "ce")
@@ -92,11 +92,10 @@ def partial_losses(loss, batch: BatchShare):
 def _partial(loss, batch):
     if loss is None:
         return None
-    if isinstance(loss, str) and loss.lower() in _BY_SHAPES:
-        raise UserError(
-            f"`loss` must say which cross-entropy it is {_IF_DIVIDED}. Received: loss={loss!r}. "
-            "Pass for example keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
-        )
+    rule = f"must say which cross-entropy it is {_IF_DIVIDED}"
+    fix = "Pass for example keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
+    is_valid = not isinstance(loss, str) or loss.lower() not in _BY_SHAPES
+    require(is_valid, rule, UserError, fix, loss=loss)
     loss = keras_compat.loss_object(loss)
     if type(loss).__call__ is not keras.losses.Loss.__call__:
         raise UserError(

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import PADDING_LOGIT
-from bert_tf.errors import DataError, UserError, require
+from bert_tf.errors import DataError, UserError, require, user_error
 
 SMALLEST_REST = 1e-7  # (1 - p)^γ has no finite slope at 1 - p = 0
 
@@ -48,22 +48,18 @@ class SparseCrossentropy(keras.losses.Loss):
         **kwargs,
     ):
         super().__init__(name=name, **kwargs)
-        if not 0.0 <= label_smoothing < 1.0 or focal_gamma < 0.0:
-            raise UserError(
-                "`label_smoothing` must be in [0, 1) and `focal_gamma` at least 0. Received: "
-                f"label_smoothing={label_smoothing}, focal_gamma={focal_gamma}"
-            )
+        rule = "must be in [0, 1) and `focal_gamma` at least 0"
+        is_valid = 0.0 <= label_smoothing < 1.0 and focal_gamma >= 0.0
+        require(is_valid, rule, UserError, label_smoothing=label_smoothing, focal_gamma=focal_gamma)
         self.label_smoothing = label_smoothing
         self.focal_gamma = focal_gamma
         self.class_weights = None if class_weights is None else [float(w) for w in class_weights]
 
     def call(self, y_true, y_pred):
         num_classes = y_pred.shape[-1]
-        if self.class_weights is not None and len(self.class_weights) != num_classes:
-            raise UserError(
-                f"`class_weights` must have one weight for each of the {num_classes} classes. "
-                f"Received: class_weights={self.class_weights}"
-            )
+        rule = f"must have one weight for each of the {num_classes} classes"
+        is_valid = self.class_weights is None or len(self.class_weights) == num_classes
+        require(is_valid, rule, UserError, class_weights=self.class_weights)
         logits = tf.cast(y_pred, tf.float32)
         log_p = tf.nn.log_softmax(logits)  # [..., C]
         ids = tf.reshape(tf.cast(y_true, tf.int32), tf.shape(log_p)[:-1])  # [...]
@@ -107,10 +103,8 @@ def class_loss(loss) -> SparseCrossentropy | None:
 def require_mean(loss: SparseCrossentropy) -> None:
     """Raises `UserError` if the reduction of `loss` is not a mean, which its model computes."""
     if loss.reduction in ("sum", "none", None):
-        raise UserError(
-            "`loss` must be a mean here (over words or pairs of texts). "
-            f"Received: reduction={loss.reduction!r}. Do not pass `reduction`."
-        )
+        received = f"reduction={loss.reduction!r}. Do not pass `reduction`."
+        raise user_error("`loss`", "be a mean here (over words or pairs of texts)", received)
 
 
 def refuse_class_weights(loss, reason: str) -> None:

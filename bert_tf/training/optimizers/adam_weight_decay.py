@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.ops.adam_weight_decay import AdamUpdate, adam_weight_decay_all
 
 # The last parts of the paths of variables without weight decay: those of LayerNorm and all biases.
@@ -118,10 +118,9 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        if layer_decay is not None and not 0.0 < layer_decay <= 1.0:
-            raise UserError(
-                f"`layer_decay` must be in (0, 1] or None. Received: layer_decay={layer_decay!r}"
-            )
+        rule = "must be in (0, 1] or None"
+        is_valid = layer_decay is None or 0.0 < layer_decay <= 1.0
+        require(is_valid, rule, UserError, layer_decay=layer_decay)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1
         self.beta_2 = beta_2
