@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import DataError, UserError, require
+from bert_tf.errors import DataError, UserError, require, user_error
 
 PAIRS_ARE = "Pairs are a tuple of two lists, (firsts, seconds), or a list of tuples of two strings."
 SHOWN_ROWS = 10  # the maximum number of rows that an error names
@@ -128,10 +128,8 @@ def as_columns(
     columns = TextColumns(text_column(part, errors) for part in parts)
     columns.is_single = is_single
     if len(set(map(len, columns))) != 1:
-        raise UserError(
-            "All texts of a tuple must have the same number of rows. "
-            f"Received: {[len(column) for column in columns]}"
-        )
+        expected = "have the same number of rows"
+        raise user_error("All texts of a tuple", expected, [len(column) for column in columns])
     return columns
 
 
@@ -140,10 +138,8 @@ def _columns_with_inputs(x, errors, inputs):
         x = ([], *(np.zeros([0, *each.shape]) for each in inputs.values()))
     if not isinstance(x, tuple) or len(x) <= len(inputs):
         received = f"a tuple of {len(x)}" if isinstance(x, tuple) else type(x).__name__
-        raise UserError(
-            f"Examples of this task must be a tuple, (texts, {', '.join(inputs)}). Received: "
-            f"{received}"
-        )
+        expected = f"be a tuple, (texts, {', '.join(inputs)})"
+        raise user_error("Examples of this task", expected, received)
     texts, given = x[: -len(inputs)], x[-len(inputs) :]
     columns = as_columns(texts[0] if len(texts) == 1 else texts, errors)
     columns.inputs = {}
@@ -164,15 +160,12 @@ def _parts(x):
     if hasattr(x, "__array__") and np.ndim(x) == 0:
         return (np.reshape(x, [1]),), True
     if isinstance(x, tuple):
-        if not x:
-            raise UserError(f"`x` must be texts. Received: x=(). {PAIRS_ARE}")
+        require(x, "must be texts", UserError, PAIRS_ARE, x=())
         if not all(is_text(part) for part in x):
             return x, False
         if len(x) > 3:
-            raise UserError(
-                "Texts must be a list of strings; a tuple of strings is the texts of one example. "
-                f"Received: a tuple of {len(x)} strings. Pass `list(texts)`."
-            )
+            expected = "be a list of strings; a tuple of strings is the texts of one example"
+            raise user_error("Texts", expected, f"a tuple of {len(x)} strings. Pass `list(texts)`.")
         return [[part] for part in x], True
     names = column_names(x)
     if names is not None:
@@ -244,10 +237,8 @@ def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndar
     rows = [values] if is_text(values) else plain_rows(values, name)
     if isinstance(rows, np.ndarray) and rows.ndim != 1:
         if rows.ndim != 2 or rows.shape[1] != 1:
-            raise UserError(
-                "A column of text must be strings [n] or [n, 1]. "
-                f"Received: an array of shape {rows.shape}. {PAIRS_ARE}"
-            )
+            received = f"an array of shape {rows.shape}. {PAIRS_ARE}"
+            raise user_error("A column of text", "be strings [n] or [n, 1]", received)
         rows = rows[:, 0]  # [n, 1] -> [n]
     if set(map(type, rows)) == {str}:
         with contextlib.suppress(UnicodeError):  # the loop names the rows
@@ -316,10 +307,8 @@ def plain_rows(values: Any, name: str = "x") -> np.ndarray | list:
     if isinstance(values, tf.RaggedTensor):
         return values.to_list()
     if not is_container(values):
-        raise UserError(
-            f"`{name}` must be a list, array, tensor or column with one row per example. "
-            f"Received: {name}={shown(values)}."
-        )
+        expected = "be a list, array, tensor or column with one row per example"
+        raise user_error(f"`{name}`", expected, f"{name}={shown(values)}")
     return np.asarray(values) if hasattr(values, "__array__") else list(values)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, user_error
 from bert_tf.inputs.columns import is_text, named_rows, plain_rows, refuse_missing, row_array
 
 IGNORED = -100  # the label of padding and of tokens without one; PyTorch's `ignore_index`
@@ -25,16 +25,12 @@ def class_names(labels: Sequence[Any] | None) -> list[str] | None:
     if labels is None:
         return None
     if isinstance(labels, (str, Set, Mapping)):
-        raise UserError(
-            "`labels` must be a list of names, in the order of their ids. Received: "
-            f"a {type(labels).__name__}, {labels!r:.200}"
-        )
+        expected = "be a list of names, in the order of their ids"
+        raise user_error("`labels`", expected, f"a {type(labels).__name__}, {labels!r:.200}")
     rows = plain_rows(labels, "labels")
     if isinstance(rows, np.ndarray) and rows.ndim != 1:
-        raise UserError(
-            "`labels` must be a list of names, one for each class. Received: an array of shape "
-            f"{rows.shape}"
-        )
+        expected = "be a list of names, one for each class"
+        raise user_error("`labels`", expected, f"an array of shape {rows.shape}")
     refuse_missing(rows, "labels")
     names = [name.decode() if isinstance(name, bytes) else str(name) for name in rows]
     for name in names:
@@ -56,10 +52,8 @@ def check_labels(labels: Sequence[str] | None, num_classes: int) -> None:
             "are `sorted(set(y))`."
         )
     if len(names) != num_classes:
-        raise UserError(
-            f"`labels` must be {num_classes} names, one for each class. Received: "
-            f"{len(names)} names, {names[:10]}, num_classes={num_classes}"
-        )
+        received = f"{len(names)} names, {names[:10]}, num_classes={num_classes}"
+        raise user_error("`labels`", f"be {num_classes} names, one for each class", received)
 
 
 def number_rows(y: Any, name: str = "y") -> np.ndarray:
@@ -304,9 +298,8 @@ def check_ids(y: np.ndarray, limit: int, name: str, ignored: int | None = None) 
     if is_wrong.any():
         rows = np.flatnonzero(is_wrong.reshape(len(y), -1).any(axis=1)).tolist()
         rule = f"in [0, {limit})" + ("" if ignored is None else f", or {ignored} for no label")
-        raise DataError(
-            f"{name} must be {rule}. Received: {y[is_wrong][0]:g} in {named_rows(rows)}"
-        )
+        received = f"{y[is_wrong][0]:g} in {named_rows(rows)}"
+        raise user_error(name, f"be {rule}", received, DataError)
 
 
 def row_weights(weights: Any, num_rows: int | None = None) -> np.ndarray:
@@ -318,8 +311,6 @@ def row_weights(weights: Any, num_rows: int | None = None) -> np.ndarray:
     """
     values = _as_vector(number_rows(weights, "sample_weight").astype(np.float32))
     if num_rows is not None and len(values) != num_rows:
-        raise UserError(
-            f"`sample_weight` must have a row for every text: {num_rows}. "
-            f"Received: {len(values)} rows."
-        )
+        expected = f"have a row for every text: {num_rows}"
+        raise user_error("`sample_weight`", expected, f"{len(values)} rows")
     return values

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import keras
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.training.schedules import one_run
 
 
@@ -42,11 +42,9 @@ def fit_steps(
         >>> int(model.optimizer.iterations)
         2
     """
-    if initial_step >= num_train_steps:
-        raise UserError(
-            "`num_train_steps` must be more than the steps that are done. "
-            f"Received: num_train_steps={num_train_steps}, initial_step={initial_step}"
-        )
+    rule = "must be more than the steps that are done"
+    is_valid = initial_step < num_train_steps
+    require(is_valid, rule, UserError, num_train_steps=num_train_steps, initial_step=initial_step)
     step = initial_step
     with one_run(model, initial_step, num_train_steps):
         while step < num_train_steps:

@@ -248,10 +248,8 @@ class WarmupCosineDecay(RunSchedule):
 
     def check_run(self, num_steps, num_warmup_steps):
         if not 0 <= num_warmup_steps < num_steps:
-            raise UserError(
-                "`num_warmup_steps` must be in [0, num_train_steps). Received: "
-                f"{num_warmup_steps=}, num_train_steps={num_steps}"
-            )
+            received = f"num_warmup_steps={num_warmup_steps!r}, num_train_steps={num_steps}"
+            raise user_error("`num_warmup_steps`", "be in [0, num_train_steps)", received)
 
     def rate(self, step, num_steps, num_warmup_steps):
         done = (step - num_warmup_steps) / (num_steps - num_warmup_steps)
@@ -289,10 +287,8 @@ class Noam(RunSchedule):
     def __init__(self, hidden_size: int, num_warmup_steps: int = 4000, factor: float = 1.0):
         super().__init__(num_warmup_steps=num_warmup_steps)
         if num_warmup_steps < 1 or hidden_size < 1:
-            raise UserError(
-                "`hidden_size` and `num_warmup_steps` must be at least 1. Received: "
-                f"hidden_size={hidden_size}, num_warmup_steps={num_warmup_steps}"
-            )
+            received = f"hidden_size={hidden_size}, num_warmup_steps={num_warmup_steps}"
+            raise user_error("`hidden_size` and `num_warmup_steps`", "be at least 1", received)
         self.hidden_size = hidden_size
         self.factor = factor
 

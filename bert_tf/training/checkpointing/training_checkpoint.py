@@ -14,7 +14,7 @@ from bert_tf.base import hooks, keras_compat
 from bert_tf.base.files import atomic_path, recover, remove_directory, remove_leftovers
 from bert_tf.base.json_files import read_json, write_json
 from bert_tf.base.json_schema import integer, number, object_of, text
-from bert_tf.errors import CheckpointError, UserError, require_one_of
+from bert_tf.errors import CheckpointError, UserError, require, require_one_of, user_error
 from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,
@@ -87,8 +87,7 @@ class TrainingCheckpoint(StepCallback):
         super().__post_init__()
         for name, least in (("save_every", 1), ("keep", 1), ("keep_scheduled", 0)):
             value = getattr(self, name)
-            if value < least:
-                raise UserError(f"`{name}` must be at least {least}. Received: {name}={value!r}")
+            require(value >= least, f"must be at least {least}", UserError, **{name: value})
         require_one_of("mode", self.mode, ("min", "max"))
         self.directory = os.fspath(self.directory)
         self.settings = dict(self.settings or {})
@@ -271,10 +270,8 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
         UserError: If the model is not compiled with an optimizer.
     """
     if getattr(model, "optimizer", None) is None:
-        raise UserError(
-            "`model` must be compiled with an optimizer. Received: a model without one. Call "
-            "`compile` before `restore`."
-        )
+        received = "a model without one. Call `compile` before `restore`."
+        raise user_error("`model`", "be compiled with an optimizer", received)
     if not model.optimizer.built:
         with model.distribute_strategy.scope():
             model.optimizer.build(_trained_variables(model))
