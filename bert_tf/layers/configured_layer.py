@@ -1,13 +1,12 @@
 """The base of layers whose sizes are those of a `BertConfig`."""
 
-import keras
-
+from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.config import BertConfig
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
-class ConfiguredLayer(keras.layers.Layer):
+class ConfiguredLayer(QuickLayer):
     """A layer with a `BertConfig`, and methods that make its sublayers.
 
     Args:

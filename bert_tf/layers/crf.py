@@ -14,11 +14,12 @@ Reference: Lafferty, McCallum and Pereira 2001; Lample et al. 2016 (arXiv 1603.0
 import keras
 import tensorflow as tf
 
+from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.layers.attention.token_layout import real_tokens_first
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class ConditionalRandomField(keras.layers.Layer):
+class ConditionalRandomField(QuickLayer):
     """The best path through the tags, and the negative log-likelihood of a given path.
 
     Everything is computed in float32 for every dtype policy of the model, because the sums over

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.base import keras_compat
+from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.errors import UserError
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.initial_weights import truncated_normal
@@ -27,7 +28,7 @@ _INT8_VARIABLES = (
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class Dense(keras.layers.Layer):
+class Dense(QuickLayer):
     """Computes `x @ kernel + bias` on `[R, in]`.
 
     A MatMul with BiasAdd becomes one oneDNN call. `keras.layers.EinsumDense` uses BatchMatMul,

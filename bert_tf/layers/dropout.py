@@ -3,8 +3,16 @@
 import keras
 import tensorflow as tf
 
+from bert_tf.base.keras_compat import QuickLayer, quick_variables
+
 # An odd constant near 2^64 / golden ratio, so that the keys of consecutive replicas are far apart.
 _REPLICA_STRIDE = -7046029254386353131
+
+
+def new_seed_generator(seed: int | None = None) -> keras.random.SeedGenerator:
+    """Returns the generator of a layer, which Keras saves with it. None draws a seed."""
+    with quick_variables():
+        return keras.random.SeedGenerator(seed)
 
 
 def next_seed(generator: keras.random.SeedGenerator) -> tf.Tensor:
@@ -36,7 +44,7 @@ def stateless_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class Dropout(keras.layers.Layer):
+class Dropout(QuickLayer):
     """Sets a fraction of the elements to zero in training and scales the rest by `1 / (1 - rate)`.
 
     Unlike `keras.layers.Dropout`, it draws a different mask on each replica of a `tf.distribute`
@@ -51,7 +59,7 @@ class Dropout(keras.layers.Layer):
         super().__init__(**kwargs)
         self.rate = rate
         self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed_generator = new_seed_generator(seed)
         self.built = True
 
     def call(self, x, training=False):

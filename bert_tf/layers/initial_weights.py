@@ -8,6 +8,7 @@ import contextvars
 from collections.abc import Iterator
 
 import keras
+import tensorflow as tf
 
 _backbone_is_loaded = contextvars.ContextVar("backbone_is_loaded", default=False)
 _weights_are_loaded = contextvars.ContextVar("weights_are_loaded", default=False)
@@ -36,5 +37,13 @@ def zeros_if_loading() -> Iterator[None]:
 def truncated_normal(stddev: float) -> keras.initializers.Initializer:
     """Returns google-research/bert's initializer of embeddings and kernels, or that of zeros."""
     # Always made: it draws a seed, so weights that are not loaded do not depend on the others.
-    initializer = keras.initializers.TruncatedNormal(stddev=stddev)
+    initializer = _TruncatedNormal(stddev=stddev)
     return keras.initializers.Zeros() if _weights_are_loaded.get() else initializer
+
+
+class _TruncatedNormal(keras.initializers.TruncatedNormal):
+    """Draws the numbers of Keras, without its ops that make a seed of an integer."""
+
+    def __call__(self, shape, dtype=None):
+        seed, stddev = [self.seed, 0], self.stddev
+        return tf.random.stateless_truncated_normal(shape, seed, stddev=stddev, dtype=dtype)

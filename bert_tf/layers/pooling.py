@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.errors import require_one_of
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.dense import Dense
@@ -43,7 +44,7 @@ def first_token(sequence_output: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tenso
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPooler(keras.layers.Layer):
+class BertPooler(QuickLayer):
     """A dense layer and an activation on the vector of the first token.
 
     Args:
@@ -88,7 +89,7 @@ class BertPooler(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class SequencePooling(keras.layers.Layer):
+class SequencePooling(QuickLayer):
     """The mean, the maximum or both over the real tokens of each sequence, or the last of them.
 
     Args:

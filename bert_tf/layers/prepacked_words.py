@@ -7,10 +7,11 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.base import keras_compat
+from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 
 
-class PrepackedWords(keras.layers.Layer):
+class PrepackedWords(QuickLayer):
     """A prepacked copy of the word embeddings, for the logits of a head.
 
     Files of weights do not hold it: it is made again from the table when the table is loaded. The

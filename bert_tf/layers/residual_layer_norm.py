@@ -2,12 +2,14 @@
 
 import keras
 
+from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.config import LAYER_NORM_EPSILON
+from bert_tf.layers.dropout import new_seed_generator
 from bert_tf.layers.kernels.epilogue import Epilogue
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class ResidualLayerNorm(keras.layers.Layer):
+class ResidualLayerNorm(QuickLayer):
     """Computes `LayerNorm(residual + dropout(x + bias))` in one pass.
 
     Args:
@@ -43,7 +45,7 @@ class ResidualLayerNorm(keras.layers.Layer):
         self.dropout_rate = dropout_rate
         self.seed = seed
         # Keras tracks seed generators that are attributes and saves their state with the layer.
-        self.seed_generator = keras.random.SeedGenerator(seed) if dropout_rate else None
+        self.seed_generator = new_seed_generator(seed) if dropout_rate else None
 
     def build(self, input_shape):
         self.gamma = self.add_weight(name="gamma", shape=[input_shape[-1]], initializer="ones")

@@ -3,11 +3,12 @@
 import keras
 import tensorflow as tf
 
+from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.config import LAYER_NORM_EPSILON
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class ScalarMix(keras.layers.Layer):
+class ScalarMix(QuickLayer):
     """Computes `gamma * Σ softmax(scalars)_k * states_k`, with one learned weight per layer.
 
     Args:

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base.json_schema import FLAG, check, integer, list_of, may_lack, object_of, one_of
+from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.errors import UserError, user_error
 from bert_tf.layers.activation import ACTIVATIONS
 
@@ -30,7 +31,7 @@ STEPS = list_of(
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class VectorProjection(keras.layers.Layer):
+class VectorProjection(QuickLayer):
     """Applies dense layers and LayerNorms in turn.
 
     Args:

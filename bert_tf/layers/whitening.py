@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.errors import UserError
 
 # Directions with a variance below this fraction of the largest are noise, which 1 / sqrt amplifies.
@@ -11,7 +12,7 @@ _SMALLEST_VARIANCE = 1e-9
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class Whitening(keras.layers.Layer):
+class Whitening(QuickLayer):
     """Computes `(x - mean) W`, with mean zero and unit covariance on the vectors of `fit`.
 
     BERT's sentence vectors lie in a narrow cone, so that all cosine similarities are large.

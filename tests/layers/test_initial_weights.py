@@ -2,10 +2,12 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertConfig
+from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.vector_projection import VectorProjection
 
 SIZES = dict(
@@ -40,3 +42,14 @@ def test_of_a_projection():
     projection = VectorProjection([dense, {**dense, "units": 8, "use_residual": True}, dense])
     projection.build([None, 16])
     assert_random(projection.trainable_variables)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_numbers_of_a_seed_are_those_of_keras(dtype):
+    def draw(make):
+        keras.utils.set_random_seed(5)
+        values = (make(stddev=0.02)(shape, dtype) for shape in ([7, 3], (2, 4)))
+        return [value.numpy() for value in values]
+
+    for own, keras_own in zip(draw(truncated_normal), draw(keras.initializers.TruncatedNormal)):
+        np.testing.assert_array_equal(own, keras_own)

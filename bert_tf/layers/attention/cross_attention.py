@@ -11,7 +11,7 @@ from bert_tf.config import BertConfig
 from bert_tf.layers.attention.dot_product_attention import cached_attention, dot_product_attention
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
-from bert_tf.layers.dropout import next_seed
+from bert_tf.layers.dropout import new_seed_generator, next_seed
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -52,7 +52,7 @@ class BertCrossAttention(ConfiguredLayer):
         # The columns of the kernel are ordered as [key | value], each [N, D].
         self.key_value = self.make_dense(2 * self.config.hidden_size, "key_value")
         self.dropout_rate = self.config.attention_probs_dropout_prob
-        self.seed_generator = keras.random.SeedGenerator()
+        self.seed_generator = new_seed_generator()
 
     def build(self, input_shape=None):
         self.query.build([None, self.config.hidden_size])

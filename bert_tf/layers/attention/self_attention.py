@@ -12,7 +12,7 @@ from bert_tf.layers.attention.key_values import KeyValueCache
 from bert_tf.layers.attention.probes import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
-from bert_tf.layers.dropout import next_seed
+from bert_tf.layers.dropout import new_seed_generator, next_seed
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.quantization import BFLOAT16, FLOAT, INT8
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
@@ -68,7 +68,7 @@ class BertSelfAttention(ConfiguredLayer):
         units = 3 * self.num_heads * self.head_size
         self.query_key_value = self.make_dense(units, "query_key_value")
         self.dropout_rate = self.config.attention_probs_dropout_prob
-        self.seed_generator = keras.random.SeedGenerator()
+        self.seed_generator = new_seed_generator()
         self.precision = FLOAT
 
     def build(self, input_shape=None):
