@@ -49,6 +49,9 @@ class MaskedLMHead(ConfiguredLayer):
         )
         self.built = True
 
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.config.vocab_size)
+
     def call(self, rows, word_embeddings, prepacked_words: PrepackedKernel | None = None):
         if self.has_transform:
             family = FAMILIES[self.config.model_type]

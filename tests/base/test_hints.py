@@ -113,7 +113,7 @@ def test_repr(model):
 
 def test_summary_shows_shapes(model):
     for shown, shapes in (
-        (model, ["(None, None, 32)", "(None, 2)"]),
+        (model, ["(None, None, 32)", "(None, 32)", "(None, 2)"]),
         (model.backbone, ["(None, None, 32)", "(None, None, 32)", "(None, 32)"]),
     ):
         lines = []

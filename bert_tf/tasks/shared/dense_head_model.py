@@ -71,7 +71,10 @@ class DenseHeadModel(TaskModel):
             problem_type = SINGLE_LABEL
         self._dense = _DenseHead(name, example_shape, problem_type, loss, accuracy)
         stddev = self.backbone.config.initializer_range
-        return self.built_layer(Dense, units, stddev, name=name, shape=width and [None, width])
+        shape = [None, width or self.backbone.config.hidden_size]
+        if "dropout_layer" in vars(self):
+            self.dropout_layer.build(shape)  # for `summary`
+        return self.built_layer(Dense, units, stddev, name=name, shape=shape)
 
     def token_states(self, outputs: dict) -> tf.Tensor:
         """Returns the vectors of tokens that the head takes, `[B, T, H]`."""
