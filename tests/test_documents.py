@@ -8,6 +8,7 @@ run is listed here with its reason, and its flags are checked all the same.
 
 import doctest
 import importlib.util
+import inspect
 import io
 import itertools
 import re
@@ -208,6 +209,30 @@ def test_links_lead_somewhere(path):
         ):
             wrong.append(link)
     assert not wrong
+
+
+# Not names of the package: its files, and a placeholder.
+NO_NAMES = {"bert_tf.json", "bert_tf.safetensors", "bert_tf.tools.NAME"}
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is that of a module, or of an attribute of one."""
+    found = bert_tf
+    for end, part in enumerate(name.split(".")[1:], start=2):
+        if not hasattr(found, part):
+            module = ".".join(name.split(".")[:end])
+            if not inspect.ismodule(found) or importlib.util.find_spec(module) is None:
+                return False
+            importlib.import_module(module)
+        found = getattr(found, part)
+    return True
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_names_of_the_package_exist(path):
+    code = re.findall(r"`[^`]+`|```.*?```", path.read_text(encoding="utf-8"), re.DOTALL)
+    names = set(re.findall(r"\bbert_tf(?:\.\w+)+", " ".join(code))) - NO_NAMES
+    assert not sorted(name for name in names if not exists(name))
 
 
 def python_sections():

@@ -29,5 +29,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             ("PretrainingSummary", "TokenizedChunk", "make_records", "tokenize_documents"),
             ".chunk_examples",
         ),
+        "pretraining_records": ".records",
+        "pretraining_text": ".text",
     },
 )
