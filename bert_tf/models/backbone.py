@@ -35,45 +35,46 @@ class BertBackbone(InferenceKernels, keras.Model):
     """The BERT encoder with its embeddings and pooler.
 
     Args:
-        config: `BertConfig` or the dictionary of its `to_dict`.
-        num_encoder_layers: Build only the first k blocks; None builds all.
+        config: A `BertConfig`, or its `to_dict()`.
+        num_encoder_layers: The number of blocks to build, the first ones. None builds all.
         padding_free: True computes on real tokens only, False on all `B * T` positions, with the
-            same numbers. "auto" is True with the native attention, except under XLA.
-        causal: See `BertConfig`. None takes the configuration's.
+            same numbers. "auto" means True with the native attention, except under XLA.
+        causal: See `BertConfig`. None means the value of the configuration.
         gradient_checkpointing: Whether training keeps only the input of every block and computes
-            the rest again: about a third more time, a fraction of the memory, the same numbers.
-        attention_window: See `BertConfig`. Time and memory then grow with T, not T². None
-            takes the configuration's.
-        num_global_tokens: See `BertConfig`. None takes the configuration's.
-        quantization: "int8", a `bert_tf.layers.Quantization`, or a dictionary of its arguments,
-            makes a quantized model, whose values are loaded afterwards.
+            the rest again. It takes about a third more time and a fraction of the memory, and gives
+            the same numbers.
+        attention_window: See `BertConfig`. With a window, time and memory grow with T, not T².
+            None means the value of the configuration.
+        num_global_tokens: See `BertConfig`. None means the value of the configuration.
+        quantization: Makes a quantized model, whose values are loaded afterwards: "int8", a
+            `bert_tf.layers.Quantization`, or a dictionary of its arguments.
 
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
             `[B, T]` (default: zeros) and `padding_mask` bool `[B, T]`, True for real tokens
             (default: `token_ids != config.pad_token_id`). Padding may be anywhere. `positions`
             int32 `[B, T]` are by default the columns, as in Hugging Face (with `position_offset`
-            they count the real tokens). If a row holds several sequences, each in one piece:
-            `sequence_ids` int32 `[B, T]` (1, 2, ...; no attention from one to another), `positions`
-            (from 0 in each) and `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`. For
-            inspection: `head_mask` float `[B, L, N]`, pruned heads included, is multiplied with the
-            output of every head, and `word_vectors` float `[B, T, E]` replace the word embeddings
-            of the ids.
+            they count the real tokens). A row may hold several sequences, each in one piece. It
+            then needs `sequence_ids` int32 `[B, T]` (1, 2, ...; no token attends to another
+            sequence), `positions` (from 0 in each) and `sequence_starts` int32 `[B, S]`, the column
+            of each `[CLS]`. For inspection, the output of every head is multiplied by `head_mask`
+            float `[B, L, N]`, pruned heads included, and `word_vectors` float `[B, T, E]` replace
+            the word embeddings of the ids.
         output_hidden_states: Whether to return the embeddings and the output of every block.
         output_attentions: Whether to return every block's attention probabilities.
         output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
-        causal: Replaces the constructor's.
+        causal: Replaces the value of the constructor.
         attended_mask: bool `[B, T]`, True for tokens that all tokens of their sequence attend to.
-            Nobody attends to the others; with `causal=True`, they attend to themselves and to
-            earlier ones, as the target of a prefix language model does. None means all tokens.
+            No token attends to the others; with `causal=True`, each of them attends to itself and
+            to earlier ones, as in the target of a prefix language model. None means all tokens.
         observe: A function that each block calls with its `BertSelfAttention`, the queries, keys
             and values `[R, 3, n, D]`, the `TokenLayout` and the `AttentionRule`.
 
     Returns:
         A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` (of the first
-        real token; with `sequence_starts` `[B, S, H]`), on request `hidden_states`, a list of L + 1
-        times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]` (without pruned heads),
-        and `word_embeddings` `[V, E]`. Vectors at padded positions are zeros.
+        real token; with `sequence_starts` `[B, S, H]`) and, on request, `hidden_states`, a list of
+        L + 1 tensors `[B, T, H]`, `attentions`, a list of L tensors `[B, N, T, T]` (without pruned
+        heads), and `word_embeddings` `[V, E]`. Vectors at padded positions are zeros.
 
     Raises:
         UserError: If the inputs are not as described; in a running graph, that is a
@@ -227,9 +228,9 @@ class BertBackbone(InferenceKernels, keras.Model):
         """Writes weights and configuration.
 
         Args:
-            directory: Created if missing; the files in it are replaced together, atomically.
+            directory: Created if missing. All files are replaced at once, atomically.
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
-                the only one for a quantized model. None is "huggingface".
+                the only one for a quantized model. None means "huggingface".
 
         Raises:
             UserError: If the directory holds a checkpoint of another format, the format cannot hold
@@ -347,14 +348,14 @@ class BertBackbone(InferenceKernels, keras.Model):
         return tf.cast(inputs["padding_mask"], tf.bool)
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
-        """Removes attention heads with their weights, for good: smaller and faster.
+        """Removes attention heads and their weights permanently, for a smaller and faster model.
 
         The results are those of `head_mask` with zeros for these heads. For a model around this
         backbone, call the model's own method.
 
         Args:
-            heads: Block numbers to the heads to remove, both counted from 0 and as before any
-                pruning. `bert_tf.adapt.least_important_heads` chooses some.
+            heads: The heads to remove from each block, `{block: [heads]}`, both counted from 0 and
+                as before any pruning. `bert_tf.adapt.least_important_heads` chooses some.
 
         Raises:
             UserError: If a number is out of range, a block would be left without a head, a decoder

@@ -1,4 +1,4 @@
-"""The forms that the kernels of a backbone take for inference, and what they then rule out."""
+"""The forms of a backbone's kernels for inference, and the checks that they require."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -35,8 +35,8 @@ class InferenceKernels:
     """A part of `BertBackbone`: prepacked and 8-bit kernels.
 
     Attributes:
-        is_prepacked: Whether kernels of the model are prepacked: those of the encoder, or of what
-            else a task has, such as a decoder.
+        is_prepacked: Whether kernels of the model are prepacked: those of the encoder, or of
+            another part, such as a decoder.
         quantization: The arguments of a `bert_tf.layers.Quantization`, or None.
     """
 
@@ -44,27 +44,27 @@ class InferenceKernels:
     quantization = None
 
     def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
-        """Makes the model faster, for good and for inference only.
+        """Makes the model faster for inference. It cannot be trained afterwards.
 
         The encoder's matmuls compute in the precision, and with "bfloat16" also those of the
-        attention of packed tokens. The residual connections, LayerNorm, the softmax and all that is
-        outside of the encoder stay in the model's compute dtype. What is done is
-        `prepack_for_inference` or `quantize`, which have more options.
+        attention of packed tokens. The residual connections, LayerNorm, the softmax and everything
+        outside the encoder stay in the model's compute dtype. This calls `prepack_for_inference` or
+        `quantize`, which have more options.
 
         Args:
-            precision: "float32" changes nothing but rounding errors. "bfloat16" needs half the
-                memory, and little more than half the time where the processor has AVX512-BF16;
-                elsewhere it is about as fast as float32. "int8" needs a quarter of the memory and
-                less time; it loses some accuracy. "auto" is "bfloat16" where the processor has it,
-                else "float32", and logs which it is.
+            precision: "float32" changes only rounding errors. "bfloat16" needs half the memory
+                and, if the processor has AVX512-BF16, little more than half the time; otherwise it
+                is about as fast as float32. "int8" needs a quarter of the memory and less time, and
+                loses some accuracy. "auto" means "bfloat16" if the processor has AVX512-BF16, else
+                "float32", and logs which it is.
             **quantization: Further arguments of `quantize`, for "int8" only.
 
         Returns:
             The precision: "float32", "bfloat16" or "int8".
 
         Raises:
-            UserError: If the precision is unknown or does not take the arguments, as `quantize`, or
-                as `prepack_for_inference`.
+            UserError: If the precision is unknown or does not take the arguments, or for the
+                reasons of `quantize` and `prepack_for_inference`.
 
         Example:
             >>> backbone = bert_tf.BertBackbone.from_pretrained("bert-base/")
@@ -74,12 +74,12 @@ class InferenceKernels:
         return optimize_for_inference(self, precision, quantization)
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
-        """Prepacks the encoder's kernels for `bert_tf.ops.fused_dense`: faster, for inference only.
+        """Prepacks the encoder's kernels for `bert_tf.ops.fused_dense`, for faster inference.
 
-        The kernels are kept in their prepacked form only. What trains the model or saves it as a
+        Only the prepacked form of the kernels is kept. Training the model or saving it as a
         checkpoint then raises an error: load the model again. `save_weights` and `load_weights`
         work as before, with kernels that are rounded to the dtype. Quantized kernels are prepacked
-        already; the layers that `quantize(skip=…)` left are prepacked here.
+        already; this prepacks the layers that `quantize(skip=…)` left in floating point.
 
         Args:
             dtype: The dtype of the prepacked kernels, and of the matrix products in the attention
@@ -138,28 +138,28 @@ class InferenceKernels:
         activations: str = DYNAMIC,
         **kwargs,
     ) -> None:
-        """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
+        """Turns kernels and word embeddings into 8-bit integers, for smaller and faster inference.
 
         The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels
-        with one scale per column, activations with one scale and zero point per row, found at run
-        time, or one per layer, found by calibration. The word embeddings have one scale per word.
-        All else stays in floating point. There is no way back: load the model again.
+        have one scale per column; activations have one scale and zero point per row, computed at
+        run time, or one per layer, from calibration. The word embeddings have one scale per word.
+        Everything else stays in floating point. To undo it, load the model again.
 
         Args:
             mode: "int8".
             config: None or the configuration that Keras makes for `mode`.
-            calibration: Token dictionaries, from text like that of the application. Where that is
-                more accurate, large values in single columns of a layer's input are moved into its
+            calibration: Token dictionaries, from text like that of the application. If it is more
+                accurate, large values in single columns of a layer's input are moved into its
                 kernel. See `bert_tf.adapt.calibration`.
-            attention: "int8" also computes the attention of packed tokens in 8-bit integers:
-                faster from about 50 tokens on, with an error of its own. "bfloat16" multiplies
-                there in bfloat16: with AVX512-BF16 1.5 times as fast, with a smaller error. "float"
-                does neither.
+            attention: "int8" also computes the attention of packed tokens in 8-bit integers, which
+                is faster from about 50 tokens on and adds an error. "bfloat16" computes its matrix
+                products in bfloat16: 1.5 times as fast with AVX512-BF16, with a smaller error.
+                "float" does neither.
             skip: The layers that stay in floating point, as in `bert_tf.layers.Quantization`.
-                `bert_tf.adapt.quantization_errors` says which of them would lose most.
+                `bert_tf.adapt.quantization_errors` returns the error of each.
             activations: "static" uses one scale and zero point per layer, which needs
-                `calibration`: faster and less accurate than "dynamic".
-            **kwargs: Keras's; `type_check` has no effect.
+                `calibration`. It is faster and less accurate than "dynamic".
+            **kwargs: Arguments of Keras's method; `type_check` has no effect.
 
         Raises:
             UserError: For another mode or argument, a name in `skip` that no layer has, a model
@@ -193,7 +193,7 @@ class InferenceKernels:
         self._quantize(quantization, scalings)
 
     def _quantizable(self):
-        """Returns the layers that compute in 8-bit integers after `quantize`, by their paths."""
+        """Returns the layers that `quantize` quantizes, by their paths."""
         return {**self.encoder.dense_layers(), **self.encoder.attention_layers()}
 
     def _quantize(self, quantization, scalings):

@@ -65,31 +65,31 @@ class Held:
 class Preprocessor:
     """Turns texts into tokens, labels into numbers and outputs into answers.
 
-    A `TaskModel` has one, which it makes or is given; `TaskModel` says what it reads. Setting an
-    argument changes what the model computes from then on, or is refused if the model is built with
-    it, or its `check_options` refuses the value.
+    A `TaskModel` makes one or is given one; `TaskModel` says which inputs it reads. Setting an
+    argument takes effect at once, or is refused if the model is built with it or its
+    `check_options` refuses the value.
 
-    A task overrides `read_columns` where an example is not a text or a pair, `targets` and
-    `graph_targets` for its labels, `training_rows` and `encode` where examples become windows,
-    `postprocess` and `decode` for the model's outputs. A subclass with further arguments is a
+    A task overrides `read_columns` if an example is not a text or a pair, `targets` and
+    `graph_targets` for its labels, `training_rows` and `encode` if examples become windows,
+    and `postprocess` and `decode` for the model's outputs. A subclass with further arguments is a
     dataclass too; the model has an attribute `name = Held()` for each.
 
     Args:
         tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
         max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` included. None
-            for the positions of the model.
+            means the number of the model's positions.
 
     Attributes:
         spec: The `TaskSpec` that declares the class.
         examples: What an example is, as the spec declares it.
-        inputs: What follows the texts of an example, the `given_inputs` of the spec.
-        max_positions: The positions of the model.
+        inputs: The inputs that follow the texts of an example, the `given_inputs` of the spec.
+        max_positions: The number of the model's positions.
         has_sparse_labels: Whether the loss takes the ids of classes.
         has_static_shapes: Whether all batches are padded to one length, for XLA.
         no_duplicates: Whether no text may be in two examples of a batch to train on.
-        packs_tokens: Returns whether the model computes real tokens only; a token budget counts
-            padding if not.
-        changes: How often an argument was set.
+        packs_tokens: Returns whether the model computes real tokens only. If not, a token budget
+            counts padding.
+        changes: The number of times that an argument was set.
         followed: The names of fields of a subclass with `init=False`. They have the values of the
             model's attributes of the same name.
 
@@ -151,7 +151,7 @@ class Preprocessor:
         vars(self).update(state)
 
     def serve(self, model: Any, before: "Preprocessor | None" = None) -> None:
-        """Takes its place in a model, after the preprocessor that was there before.
+        """Becomes the preprocessor of a model, in place of the one before.
 
         Raises:
             UserError: If an argument does not fit the model.
@@ -185,15 +185,15 @@ class Preprocessor:
 
     @property
     def static_length(self) -> int | None:
-        """The length that all batches are padded to, for XLA; None: that of their longest row."""
+        """The length that all batches are padded to, for XLA; None pads to the longest sequence."""
         return self.max_sequence_length if self.has_static_shapes else None
 
     def read(self, x: Any) -> Any:
-        """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and all else as it is.
+        """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and anything else unchanged.
 
         Raises:
-            UserError: If `x` holds neither text nor tokens, the texts have no order, or as
-                `read_columns`.
+            UserError: If `x` holds neither text nor tokens, the texts have no order, or for the
+                reasons of `read_columns`.
         """
         if isinstance(x, tf.data.Dataset) or (isinstance(x, dict) and x):
             return x
@@ -276,14 +276,14 @@ class Preprocessor:
     def graph_targets(
         self, spec: tf.TensorSpec, of_text: bool
     ) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """Returns a function, in the graph, from a dataset's labels to those of the loss.
+        """Returns a graph function that turns a dataset's labels into those of the loss.
 
         Args:
-            spec: What the labels are.
-            of_text: Whether they are those of text, not of token dictionaries.
+            spec: The `tf.TensorSpec` of the labels.
+            of_text: Whether the labels belong to text, not to token dictionaries.
 
         Returns:
-            The function; None if they are the labels of the loss already.
+            The function, or None if the labels are already those of the loss.
         """
         return None
 
@@ -313,7 +313,7 @@ class Preprocessor:
         return self.tokenizer(*texts, max_length=self.max_sequence_length)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
-        """Returns the strings that a model is called with as a token dictionary.
+        """Converts the strings that a model is called with to a token dictionary.
 
         Raises:
             UserError: See `tokenize`.
@@ -391,7 +391,7 @@ class Preprocessor:
         return rows
 
     def encode(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
-        """Returns the rows that the model computes: of each text one, or windows at a stride."""
+        """Returns the sequences to compute: one for each text, or windows at a stride."""
         self.require_tokenizer()
         if window_stride is None:
             return Preprocessor.example_rows(self, columns)
@@ -407,7 +407,7 @@ class Preprocessor:
             values: The model's outputs, in the order of the rows.
             rows: What `encode` returned.
             columns: The texts.
-            pooling: How the windows of a text become one, "mean" or "max".
+            pooling: How the outputs of a text's windows are pooled: "mean" or "max".
         """
         if rows.examples is None:
             return values

@@ -1,4 +1,4 @@
-"""What the signatures of all tasks share: strings, token ids or serialised examples in."""
+"""The signatures that all tasks share, from strings, token ids or serialised examples."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,11 +25,11 @@ TOKENS_AT_ONCE = 8192
 class ServingModule:
     """A task model with everything around it in one graph: tokenizer, model, answers.
 
-    Every output has the batch as its first dimension, along which TF Serving merges requests.
-    Outputs with a varying number of values are padded; an output `…_count` says how many there are.
+    The first dimension of every output is the batch, along which TF Serving merges requests.
+    Outputs with a varying number of values are padded; an output `…_count` gives the number.
 
-    The task's spec declares inputs and outputs, in its `Serving`. A subclass computes them: it
-    overrides `of_tokens`, and `of_text` where there is more to do with text than to tokenize it.
+    The `Serving` of the task's spec declares inputs and outputs. A subclass computes them: it
+    overrides `of_tokens`, and also `of_text` if text needs more than tokenization.
 
     Args:
         model: The task model, with its tokenizer.

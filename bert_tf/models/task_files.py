@@ -1,4 +1,4 @@
-"""What tasks read and write in the directories of checkpoints, apart from weights and options."""
+"""The files that tasks have in checkpoint directories, apart from weights and options."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ class TaskFiles:
 
     A task has a subclass in its `files.py`.
 
-    `save_pretrained` calls `write` and `config_values`, `from_pretrained` calls `read`. Without
-    files of its own a task is recognised by what `save_pretrained` writes of every model.
+    `save_pretrained` calls `write` and `config_values`, `from_pretrained` calls `read`. A task
+    without files of its own is recognised by the files that `save_pretrained` writes for every
+    model.
 
     Attributes:
         names: The names of the files, to fetch them from the Hugging Face Hub.
@@ -76,7 +77,7 @@ class TaskFiles:
         return hooks.load_task_model(model_class, path, **options)
 
     def read(self, opened: OpenedDirectory) -> dict[str, Any] | None:
-        """Returns the options of the task's model that the files hold; None if they are others'.
+        """Returns the options of the model in the files, or None if they belong to another task.
 
         They replace the same options in `config.json`.
 

@@ -1,4 +1,4 @@
-"""What all task models share: a backbone, a preprocessor, a head, checkpoints in and out."""
+"""The base class of task models: a backbone, a preprocessor, a head and checkpoints."""
 
 import dataclasses
 import functools
@@ -25,41 +25,42 @@ from bert_tf.training.training_model import TrainingModel
 class TaskModel(TrainingModel):
     """A backbone, a head and the tokenizer that fits them.
 
-    `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text:
+    `fit`, `evaluate` and `predict` take token dictionaries, as Keras does, and raw text:
 
     - A string is one text, a tuple of strings is one example of several texts (a pair).
-    - A container of strings is a text for each row, a tuple of containers is their columns: for
-      pairs `(firsts, seconds)`. A container of tuples of strings is a pair for each row, as is an
-      array or data frame `[n, 2]`.
+    - A container of strings holds one text per example. A tuple of containers holds their columns:
+      for pairs `(firsts, seconds)`. A container of tuples of strings, or an array or data frame
+      `[n, 2]`, holds one pair per example.
     - A container is a list, array, tensor, deque or generator; a column of pandas, Polars, pyarrow
-      or a Hugging Face data set. Its rows are taken by position. So are labels and sample weights.
+      or a Hugging Face data set. Its entries are taken by position. The same holds for labels and
+      sample weights.
     - A `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of batches yields strings `[B]`,
       or tuples `(x, y)` and `(x, y, sample_weight)` of them.
 
-    A missing value is an error that names its rows. Called directly, a model tokenizes string
-    tensors in the graph. `predict` returns what the model computes; a method of the task, such as
-    `classify`, returns what it means. A task overrides `head`, or all of `call`, the terms of its
+    The error for missing values names their positions. Called directly, a model tokenizes string
+    tensors in the graph. `predict` returns the outputs of the model; a method of the task, such as
+    `classify`, returns answers. A task overrides `head`, or all of `call`, and the terms of its
     loss; its spec names the class of its preprocessor.
 
     Args:
         backbone: The `BertBackbone`.
         tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
-        max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` counted, or None
-            for the configuration's. Longer text is cut.
-        preprocessor: A preprocessor of the task, which holds the tokenizer and the other options of
-            reading and answering; they are then left out. None is a preprocessor without a
-            tokenizer, keras-hub's way to a model that takes token dictionaries only. "auto" makes
-            one of the other arguments.
+        max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` included. None
+            means the number of the model's positions. Longer text is truncated.
+        preprocessor: A preprocessor of the task, which holds the tokenizer and the other options
+            for reading and answering; leave these out then. None means no tokenizer: the model
+            takes token dictionaries only, as in keras-hub. "auto" makes one from the other
+            arguments.
         **kwargs: The arguments of `keras.Model`.
 
     Attributes:
-        preprocessor: Turns texts into tokens, labels into numbers and outputs into answers. What is
-            set in it counts from then on; another one can be set in its place.
+        preprocessor: Turns texts into tokens, labels into numbers and outputs into answers. Setting
+            one of its options takes effect at once. It can be replaced by another one.
         lora: The arguments of `enable_lora`, or None.
 
     Raises:
         UserError: If `max_length` is out of range, the vocabulary does not fit the backbone, or
-            `preprocessor` is none of the task or comes with an option that it holds.
+            `preprocessor` belongs to another task or comes with an option that it holds.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -138,11 +139,11 @@ class TaskModel(TrainingModel):
         return self.spec.backbone_options | ({} if mix is None else {"output_hidden_states": True})
 
     def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
-        """Returns what the model computes from the outputs of the backbone.
+        """Computes the model's outputs from those of the backbone.
 
         Args:
-            outputs: What the backbone returned.
-            tokens: The token dictionary that it got.
+            outputs: The outputs of the backbone.
+            tokens: The token dictionary that the backbone got.
             training: Whether dropout is applied.
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `head` or `call`.")
@@ -174,8 +175,8 @@ class TaskModel(TrainingModel):
         Args:
             path: What `BertBackbone.from_pretrained` opens.
             **options: Arguments of this class and of `BertBackbone`, instead of the file's;
-                `quantization="int8"` quantizes the model. For a cased TF1 checkpoint, which does
-                not say so, `lowercase=False`.
+                `quantization="int8"` quantizes the model. Pass `lowercase=False` for a cased TF1
+                checkpoint, because its files do not say that it is cased.
 
         Raises:
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
@@ -196,7 +197,7 @@ class TaskModel(TrainingModel):
         Args:
             directory: See `BertBackbone.save_pretrained`.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
-                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf". None is
+                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf". None means
                 "huggingface".
 
         Raises:
@@ -223,8 +224,9 @@ class TaskModel(TrainingModel):
         Args:
             filepath: The model's directory, whose subdirectories are versions, numbered from 1.
             format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
-            verbose: Keras's; has no effect.
-            input_signature: Keras's, None: the signatures are those of the task.
+            verbose: An argument of Keras's method, without effect.
+            input_signature: An argument of Keras's method. It must be None, because the task
+                determines the signatures.
             **options: Arguments of `bert_tf.serving.export`: `version`, `portable`, `pairs`.
 
         Returns:
@@ -244,7 +246,7 @@ class TaskModel(TrainingModel):
         return hooks.export_from_model(self, filepath, format, input_signature, **options)
 
     def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
-        """Makes the model faster, for good and for inference only. See `BertBackbone`.
+        """Makes the model faster for inference. See `BertBackbone`.
 
         Args:
             precision: "auto", "float32", "bfloat16" or "int8".
@@ -264,7 +266,7 @@ class TaskModel(TrainingModel):
         return optimize_for_inference(self, precision, quantization)
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
-        """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
+        """Prepacks the encoder's kernels, for faster inference. See `BertBackbone`.
 
         Args:
             dtype: See `BertBackbone.prepack_for_inference`.
@@ -294,7 +296,7 @@ class TaskModel(TrainingModel):
             calibration: A few hundred examples of text like that of the application: a list of
                 texts, or a tuple of two lists for pairs; or token dictionaries.
             attention, skip, activations: See `BertBackbone.quantize`.
-            **kwargs: Keras's; `type_check` has no effect.
+            **kwargs: Arguments of Keras's method; `type_check` has no effect.
 
         Raises:
             UserError: See `BertBackbone.quantize`; also if `calibration` is a dataset of texts.
@@ -360,19 +362,19 @@ class TaskModel(TrainingModel):
         alpha: float | None = None,
         target_modules: Sequence[str] = ("query_key_value",),
     ) -> None:
-        """Freezes the backbone and gives its dense layers low-rank additions; heads stay trainable.
+        """Freezes the backbone and adds low-rank matrices to its kernels; heads stay trainable.
 
-        Query, key and value are one kernel here, so they share the A of an addition.
+        Query, key and value are one kernel in this package, so they share the matrix A.
 
         Args:
-            rank: Width of the additions.
-            alpha: `alpha / rank` scales them; None takes the rank.
-            target_modules: Which of a block's layers: "query_key_value", "attention_output",
-                "intermediate", "output_dense".
+            rank: The rank of the added matrices.
+            alpha: The added matrices are scaled by `alpha / rank`. None means `rank`.
+            target_modules: The layers of every block that get them, some of "query_key_value",
+                "attention_output", "intermediate" and "output_dense".
 
         Raises:
-            UserError: For another layer or a rank below 1, if there are additions already, the
-                model is prepacked or quantized, or the optimizer has begun.
+            UserError: For another layer or a rank below 1, if the model has LoRA already, is
+                prepacked or quantized, or its optimizer has made steps.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -387,11 +389,11 @@ class TaskModel(TrainingModel):
         hooks.enable_lora(self, rank, alpha, target_modules)
 
     def merge_lora(self) -> None:
-        """Merges the additions into the kernels: the same outputs. The backbone stays frozen."""
+        """Adds the low-rank matrices to the kernels. The outputs and the frozen backbone stay."""
         hooks.merge_lora(self)
 
     def save_lora_weights(self, path: str | os.PathLike) -> None:
-        """Writes the additions and the heads to a safetensors file.
+        """Writes the low-rank matrices and the heads to a safetensors file.
 
         Raises:
             UserError: If LoRA is not enabled.
@@ -403,12 +405,12 @@ class TaskModel(TrainingModel):
 
         Raises:
             CheckpointError: If the file is damaged or its tensors do not fit the model.
-            UserError: If the model has other additions, or none can be enabled.
+            UserError: If the model has other LoRA options, or LoRA cannot be enabled.
         """
         hooks.load_lora(self, path)
 
     def require_merged(self, purpose: str) -> None:
-        """Raises `UserError` if there are low-rank additions."""
+        """Raises `UserError` if the model has LoRA."""
         if self.lora is not None:
             raise UserError(
                 f"The model must have no LoRA to be {purpose}. Received: a model with LoRA. Call "

@@ -81,12 +81,13 @@ class TaskInput:
 
     Attributes:
         dtype: The name of its dtype.
-        shape: Its shape after the batch. None is any size: batches are padded to their largest.
-        meaning: What it is, for those who use an exported model.
-        is_given: Whether users pass its values after the texts, `(texts, values)`; its shape is
-            then known. Else the task makes them.
-        sample: The value of its entries where models are compared; None if a model that lacks it
-            computes something too.
+        shape: Its shape without the batch. None means any size: batches are padded to their
+            largest.
+        meaning: A description for those who use an exported model.
+        is_given: Whether users pass its values after the texts, `(texts, values)`; its shape must
+            then be known. If not, the task makes the values.
+        sample: The value of its entries when models are compared; None if the model can also
+            compute without it.
     """
 
     dtype: str
@@ -101,8 +102,9 @@ class Examples:
     """What an example of a task is.
 
     Attributes:
-        texts: The numbers of texts that it may have, the smallest first; `(2, ...)` is two or more.
-        form: What errors say about the right form; None explains single texts and pairs.
+        texts: The numbers of texts that it may have, the smallest first; `(2, ...)` means two or
+            more.
+        form: The explanation of the right form in errors; None explains single texts and pairs.
         are_lists: Whether an example may be a list of strings.
         are_cut: Whether an example may become several windows, so that the texts of all batches of
             a generator or a `PyDataset` are read together.
@@ -122,8 +124,8 @@ class Labels:
 
     Attributes:
         are_required: Whether training needs labels although no loss is compiled.
-        are_in_texts: Whether the labels of raw text are made of the texts.
-        no_class_weights: Why `fit` of a model without classes refuses `class_weight`.
+        are_in_texts: Whether the labels of raw text are made from the texts.
+        no_class_weights: The reason why `fit` refuses `class_weight`, for a model without classes.
     """
 
     are_required: bool = False
@@ -136,7 +138,7 @@ NEXT_WORDS = Labels(are_required=True, are_in_texts=True, no_class_weights="the 
 
 @dataclasses.dataclass(frozen=True)
 class Serving:
-    """What `export` writes: the inputs and outputs of the signatures, with their meanings.
+    """The inputs and outputs of the signatures that `export` writes, with their meanings.
 
     Attributes:
         module: The class in the task's `serving.py`, or the path of a class; a `ServingModule`.
@@ -144,11 +146,11 @@ class Serving:
         texts: The text inputs, string `[B]`: name -> meaning.
         token_outputs: The outputs for token ids; None: the same as for text.
         lists: The names of the texts that are lists of strings, `[B, C]`.
-        has_sequences: Whether a row of tokens is several sequences, `[B, K, T]`.
-        takes_pairs: Whether it can be made for pairs of texts, as its second argument.
-        samples: Requests to warm up with: inputs by name, in which `[MASK]` is the mask token. None
+        has_sequences: Whether the tokens of an example are several sequences, `[B, K, T]`.
+        takes_pairs: Whether the module's second argument can make it for pairs of texts.
+        samples: Warm-up requests: inputs by name, in which `[MASK]` is the mask token. None
             for sentences.
-        details: What the description of a model says of it -> the attribute of the model.
+        details: Entries of the model's description -> the attributes of the model.
         further: Further signatures, each a method of the module -> the meanings of its texts and of
             its outputs.
     """
@@ -169,15 +171,15 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """How a program, such as Beam's `RunInference`, asks a model about examples.
+    """How a program, such as Beam's `RunInference`, calls a model with examples.
 
     Attributes:
         method: The model's method. It takes examples and a `token_budget`, and returns an answer
             for each.
         texts: The numbers of texts that an example may have.
-        by_column: Whether the method takes each text of an example as an argument of its own; else
-            as one, the texts or a tuple of the firsts and the seconds.
-        are_scores: Whether the answer is one of its `scores`, that of a label that the user names.
+        by_column: Whether the method takes each text of an example as a separate argument. If not,
+            it takes one argument, the texts or a tuple of the first and the second texts.
+        are_scores: Whether the answer is a score: the one of a label that the user names.
     """
 
     method: str
@@ -193,16 +195,16 @@ RERANK = "rerank"  # from `query` and `document` to `score`
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaskSpec:
-    """All that others must know of a task. It is read without TensorFlow, so it holds names.
+    """Declares a task. It is read without TensorFlow, so it names classes instead of holding them.
 
     Attributes:
         name: Its name, for programs.
         model: The class in its `model.py`.
-        architectures: Hugging Face's classes with the same heads; the first is the one written.
+        architectures: Hugging Face's classes with the same heads; files get the first.
         module: The task's package; None for `bert_tf.tasks.<name>`, whose model is a public name of
             `bert_tf`.
         heads: Attribute of the model -> its head.
-        optional_heads: Heads that a model may have and Hugging Face's class has not, as `heads`.
+        optional_heads: Heads that a model may have and Hugging Face's class lacks, like `heads`.
         preprocessor: The class in its `preprocessor.py`, or the path of a class; None for a model
             without text.
         examples: What an example is.
@@ -212,24 +214,24 @@ class TaskSpec:
         serving: The signatures of its exported models; None if it is not exported.
         files: The class in its `files.py`, or `module.Class`, a subclass of `TaskFiles`; None if it
             has no files apart from weights, tokenizer and options.
-        distilled_as: What a model can learn from another one of the task: `CLASSES`, `NUMBERS` or
-            `VECTORS`; None if it cannot.
+        distilled_as: The outputs that a model can learn from another model of the task: `CLASSES`,
+            `NUMBERS` or `VECTORS`; None if it cannot.
         backbone_options: Arguments of the backbone's call: the attention rule, such as
             `{"causal": True}`, and further outputs, such as `{"output_hidden_states": True}`.
-        decoded_by: The model's method that says what outputs mean; None for the preprocessor's
+        decoded_by: The model's method that turns outputs into answers; None for the preprocessor's
             `decode`. It takes examples, `batch_size`, `token_budget` and `verbose`.
         token_axis: The axis of the outputs with one entry for each token, which `predict` pads to
             `max_length`; None if there is none.
-        token_padding: What it is padded with.
-        output_axes: What the axes of the outputs count for the tokens `[B, T]` of one text or pair,
-            after B; None if there are no such outputs.
-        reads_pairs: Whether a row can be a pair of texts.
-        answers: The methods that Beam's programs offer -> how they ask the model.
+        token_padding: The value of that padding.
+        output_axes: What each axis of the outputs after B counts, for the tokens `[B, T]` of one
+            text or pair; None if there are no such outputs.
+        reads_pairs: Whether an example can be a pair of texts.
+        answers: The methods that Beam's programs offer -> how they call the model.
         forms: The forms of requests that the server answers with an exported model, in addition to
             those of its signatures: `EMBEDDINGS`, `RERANK`.
         options: The constructor's arguments that checkpoints store, apart from `max_length` -> the
             kind of their values.
-        built_with: The arguments that only the constructor reads: to set one later is refused.
+        built_with: The arguments that only the constructor reads: setting one later is refused.
 
     Example:
         >>> spec = bert_tf.tasks.spec_of("BertQuestionAnswerer")
@@ -281,7 +283,7 @@ class TaskSpec:
         return self.preprocessor and self._class("preprocessor", self.preprocessor)
 
     def serving_class(self) -> type | None:
-        """Returns what `export` writes: a subclass of `ServingModule`."""
+        """Returns the class that `export` writes, a subclass of `ServingModule`."""
         return self.serving and self._class("serving", self.serving.module)
 
     def task_files(self) -> TaskFiles:

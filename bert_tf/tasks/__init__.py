@@ -46,7 +46,7 @@ def kept_until_registration(function: Callable) -> Callable:
 
 
 def register_task(spec: TaskSpec) -> None:
-    """Makes a task of another package known to checkpoints, export, Beam and all other programs.
+    """Registers a task of another package for checkpoints, export, Beam and all programs.
 
     A package calls it in the `__init__.py` with the spec, so that importing the package is enough.
     A package that registers again replaces its spec.
@@ -162,7 +162,7 @@ def answers() -> dict[str, tuple[TaskSpec, Answers]]:
 
 
 def spec_of(model: type | str) -> TaskSpec | None:
-    """Returns the spec of a model's class or of a subclass; of a class name.
+    """Returns the spec of a model's class, of a subclass or of a class name.
 
     Returns:
         None for a backbone and for a class that this package does not know.

@@ -1,4 +1,4 @@
-"""A score for a query and a document, which it reads together."""
+"""A model that reads a query and a document together and scores the document."""
 
 import keras
 import numpy as np
@@ -19,16 +19,16 @@ from bert_tf.tasks.shared.ranked_documents import RanksDocuments, document_cross
 class BertCrossEncoder(RanksDocuments, DenseHeadModel):
     """BERT with one score for each pair of a query and a document.
 
-    It reads both together, so it is more exact than the cosine of two vectors of a
-    `BertSentenceEncoder`, and has to read every pair. `fit` and `evaluate` take pairs with labels
-    from 0 to 1, or, without labels, tuples of K + 1 lists: queries, documents that fit, and others
-    that do not. The loss is `RelevanceLoss`, or what `compile` is given: "mse" learns numbers, such
-    as a teacher's.
+    It reads both together, so it is more accurate than the cosine of two vectors of a
+    `BertSentenceEncoder`, but has to read every pair. `fit` and `evaluate` take pairs with labels
+    from 0 to 1 or, without labels, tuples of K + 1 lists: queries, documents that fit, and others
+    that do not. The loss is `RelevanceLoss` unless `compile` is given one; with "mse", the model
+    learns any numbers, such as a teacher's scores.
 
     Args:
-        backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is cut.
-        dropout: Dropout before the last layer; None takes the configuration's.
-        activation: What scores are made of logits with: "sigmoid" or "identity".
+        backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is truncated.
+        dropout: Dropout before the last layer; None means the rate of the configuration.
+        activation: The function from logits to scores: "sigmoid" or "identity".
 
     Call arguments:
         inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K documents of each query; or

@@ -24,21 +24,21 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
     """Two BERTs for translation and summarization: an encoder, and a decoder that attends to it.
 
     `fit` and `evaluate` take pairs of texts, `(sources, targets)`, without labels: the model learns
-    each word of a target from the source and from the true words before it. `generate` writes the
-    targets of sources; `predict` returns the logits of given targets.
+    to predict each word of a target from the source and the true words before it. `generate` writes
+    targets for sources; `predict` returns the logits for given targets.
 
     Args:
         backbone: The encoder, a `BertBackbone`.
         decoder_config: The `BertConfig` of the decoder, or its `to_dict()`, with the hidden size of
-            the encoder. None takes the encoder's, with full attention and all heads.
-        tie_word_embeddings: Whether the decoder's word embeddings are also those of its output.
-        share_encoder_decoder_weights: Whether encoder and decoder are the same BERT: only the
-            cross-attention and the output are the decoder's own.
-        decoder_start_token_id: The first token of the decoder. None takes the tokenizer's `[CLS]`.
-        eos_token_id: The last token of a target. None takes the tokenizer's `[SEP]`.
+            the encoder. None means the encoder's, with full attention and all heads.
+        tie_word_embeddings: Whether the output shares the decoder's word embeddings.
+        share_encoder_decoder_weights: Whether encoder and decoder are the same BERT, so that only
+            the cross-attention and the output belong to the decoder alone.
+        decoder_start_token_id: The first token of the decoder. None means the tokenizer's `[CLS]`.
+        eos_token_id: The last token of a target. None means the tokenizer's `[SEP]`.
         tokenizer: See `TaskModel`, for sources and targets.
-        max_length: See `TaskModel`, of sources.
-        max_target_length: The same of targets.
+        max_length: See `TaskModel`, for sources.
+        max_target_length: The same for targets.
         generation_config: The `bert_tf.generation.GenerationConfig` that `generate` and an exported
             model use by default, or its fields as a dictionary.
 
@@ -51,7 +51,7 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
     Returns:
         Logits float32 `[B, T, V]` of the word after each token of the decoder; zeros for padding.
 
-        `fit` on token dictionaries takes labels int32 `[B, T]`: those words, -100 for padding.
+        `fit` on token dictionaries takes these words as labels int32 `[B, T]`, -100 for padding.
 
     Raises:
         UserError: If the decoder does not fit the encoder or the tokenizer, or a length is out of
@@ -116,10 +116,11 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
     def from_encoder_decoder_pretrained(
         cls, encoder_path: str | os.PathLike, decoder_path: str | os.PathLike, **options: Any
     ) -> "BertEncoderDecoder":
-        """Builds a model of two BERT checkpoints; the log names the weights that are new.
+        """Builds a model of two BERT checkpoints. The log names the weights that are random.
 
-        The cross-attention is new, unless the decoder's checkpoint has one. So is the output,
-        except for the word embeddings, if that checkpoint has no head over the vocabulary.
+        The cross-attention has random weights unless the decoder's checkpoint has one. If that
+        checkpoint has no head over the vocabulary, the output has too, except for the word
+        embeddings.
 
         Args:
             encoder_path: What `BertBackbone.from_pretrained` opens, or a decoder of Hugging Face
@@ -142,10 +143,11 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
         return hooks.load_encoder_and_decoder(cls, encoder_path, decoder_path, **options)
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
-        """Prepacks the kernels of encoder and decoder: faster, for inference only.
+        """Prepacks the kernels of encoder and decoder, for faster inference.
 
-        The output multiplies by a prepacked copy of the embeddings of its words. After `quantize`,
-        what it left in floating point is prepacked: the decoder, unless it shares the weights.
+        The output multiplies by a prepacked copy of its word embeddings. After `quantize`, this
+        prepacks the kernels that are still in floating point: those of the decoder, unless it
+        shares the encoder's weights.
 
         Args:
             dtype: See `BertBackbone.prepack_for_inference`.
@@ -189,7 +191,7 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
         return getattr(self.tokenizer, of_tokenizer) if token_id is None else token_id
 
     def memory_of(self, inputs: dict[str, tf.Tensor], training: bool = False):
-        """Returns what the decoder attends to: the encoder's vectors of the sources.
+        """Returns the encoder's vectors of the sources, to which the decoder attends.
 
         Args:
             inputs: What the backbone takes.

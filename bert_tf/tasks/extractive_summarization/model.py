@@ -26,12 +26,12 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
 
     Args:
         backbone, tokenizer: See `TaskModel`.
-        num_sentences: How many sentences a summary has at most, for labels and for answers.
+        num_sentences: The maximum number of sentences of a summary, for labels and for answers.
         trigram_blocking: Whether a sentence is left out of a summary if it has three words in a row
             in common with a better one.
-        num_sentence_layers: How many layers there are between BERT and the scorer in which the
-            sentences of a window attend to each other. BertSum has 2.
-        max_length: Longest window in tokens; a longer sentence is cut.
+        num_sentence_layers: The number of layers between BERT and the scorer in which the sentences
+            of a window attend to each other. BertSum has 2.
+        max_length: The maximum number of tokens of a window; a longer sentence is truncated.
 
     Returns:
         Logits float32 `[B, T]`; those at the `[CLS]` of a sentence count. `fit` on token
@@ -115,15 +115,14 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
 
         Args:
             texts: A list of strings, or one; or a list of lists of sentences.
-            num_sentences: The number of sentences of a summary; None for the model's. Summaries of
-                shorter documents have fewer, and with `trigram_blocking` others may too.
+            num_sentences: The maximum number of sentences of a summary; None means the model's.
             trigram_blocking: Whether to leave out a sentence that has three words in a row in
-                common with a better one of the summary; None for the model's.
+                common with a better one of the summary; None means the model's setting.
             batch_size: The maximum number of windows of a batch.
             token_budget, verbose: See `predict`.
 
         Returns:
-            A string for each document, for one string a string; "" for an empty document.
+            A string for each document, or one string for one document; "" for an empty document.
 
         Raises:
             UserError: If there is no tokenizer, a document is neither a string nor a list of

@@ -1,4 +1,4 @@
-"""BERT as a source of features: the states of any layers, a vector for every token."""
+"""BERT as a feature extractor: the hidden states of any layers, one vector per token."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,8 +23,8 @@ class BertFeatureExtractor(TaskModel):
     Args:
         backbone, tokenizer, max_length: See `TaskModel`.
         layer_indices: Which of the L + 1 hidden states: 0 is the embeddings, k the output of block
-            k, -1 that of the last. None: the last four, as in google-research/bert and the paper's
-            best feature-based tagger, or all of fewer.
+            k, -1 that of the last block. None means the last four, as in google-research/bert and
+            the paper's best feature-based tagger, or all if there are fewer.
         combine: "stack", "concat", "sum" or "mean" over the layers.
 
     Returns:
@@ -95,8 +95,8 @@ class BertFeatureExtractor(TaskModel):
             verbose: 1 shows a progress bar.
 
         Returns:
-            For each text float32 `[tokens, ...]`, `[CLS]` and `[SEP]` counted; for one string or
-            pair its array.
+            For each text float32 `[tokens, ...]`, including `[CLS]` and `[SEP]`; for one string or
+            pair, one array.
 
         Raises:
             UserError: If there is no tokenizer, or an example has more than two texts.

@@ -18,9 +18,9 @@ class DocumentRankingLoss(keras.losses.Loss):
 
     `call` takes scores `[B, M]`: first those of the K documents of a query, then those of other
     queries' documents, if they are compared. Labels int `[B]` are the number of the document that
-    fits. Labels float `[B, K]` are scores of a teacher, such as a `BertCrossEncoder`; then other
-    queries' documents add the cross-entropy of finding the first document among them. It returns
-    `[B]`.
+    fits. Labels float `[B, K]` are scores of a teacher, such as a `BertCrossEncoder`; other
+    queries' documents then add the cross-entropy of finding the first document among them. `call`
+    returns `[B]`.
 
     Args:
         distillation: How a teacher's scores are learned: "kl", the Kullback-Leibler divergence of

@@ -33,29 +33,30 @@ from bert_tf.training.losses.loss_on_logits import loss_on_logits
 class BertLateInteractionEncoder(RanksDocuments, TaskModel):
     """BERT with a vector of length 1 for each token, and MaxSim scores of queries and documents.
 
-    The score of a document is, summed over the tokens of the query, the largest cosine with a token
-    of the document. Queries and documents are encoded by themselves, so the vectors of documents
-    can be stored; they are compared more exactly than by the one vector of a `BertSentenceEncoder`.
-    To rank the same documents for many queries, encode them once and call
+    The score of a document is the sum, over the tokens of the query, of the largest cosine with a
+    token of the document. Queries and documents are encoded separately, so the vectors of documents
+    can be stored. The comparison is more accurate than that of the single vectors of a
+    `BertSentenceEncoder`. To rank the same documents for many queries, encode them once and call
     `bert_tf.search.max_sim_top_k`.
 
     `fit` and `evaluate` take tuples of K lists: queries, documents that fit and, optionally, others
-    that do not. With `y`, a teacher's scores `[n, K - 1]` of these documents, it learns from them.
-    On token dictionaries, `y` is these scores, or int `[n]`, the number of the document that fits.
+    that do not. `y` may be a teacher's scores `[n, K - 1]` of these documents, which the model then
+    learns. With token dictionaries, `y` is these scores, or int `[n]`, the number of the document
+    that fits.
 
     Args:
         backbone, tokenizer: See `TaskModel`; special tokens in a text, such as `[MASK]`, are kept
             whole.
         dim: D, the size of the vectors.
         query_max_length: The maximum number of tokens of a query.
-        query_marker, document_marker: The piece of the vocabulary after `[CLS]` that says what the
-            text is; None for none. Spaces after it do not count if the vocabulary has none.
+        query_marker, document_marker: The piece after `[CLS]` that marks a query or a document;
+            None for none. Spaces after it do not count if the vocabulary has none.
         query_augmentation: Whether queries are filled up with `[MASK]` to `query_max_length`; the
             vectors of these tokens count, too.
         attend_to_mask_tokens: Whether the other tokens of a query attend to these `[MASK]`.
         mask_punctuation: Whether the vectors of punctuation in documents are left out.
-        max_length: The maximum number of tokens of a document, `[CLS]` and `[SEP]` counted. None
-            for the configuration's.
+        max_length: The maximum number of tokens of a document, `[CLS]` and `[SEP]` included. None
+            means the number of the model's positions.
 
     Call arguments:
         inputs: What the backbone takes, `[B, K, T]`: a query, of which the first `query_max_length`
@@ -66,8 +67,8 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
 
     Returns:
         Scores float32 `[B, K - 1]`; with `in_batch` `[B, B * (K - 1)]`, beginning with those of the
-        query's own documents. Of single texts vectors float32 `[B, T, D]`, zeros at tokens that do
-        not count.
+        query's own documents. For single texts, vectors float32 `[B, T, D]`, zeros at tokens that
+            do not count.
 
     Raises:
         UserError: If an argument is out of range, or a marker is not in the vocabulary.
@@ -164,8 +165,8 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
             optimizer, metrics, **kwargs: See `TrainingModel.compile`.
             loss: A loss on the scores; `DocumentRankingLoss("margin_mse")` for a teacher's margins.
             in_batch_negatives: Whether the documents of other queries of the batch count as wrong.
-                A batch is what one replica computes at once, with `gradient_accumulation_steps` a
-                part of its rows. It needs memory for B * B * (K - 1) * Tq * T cosines.
+                The batch is the part that one replica computes at once, also with
+                `gradient_accumulation_steps`. It needs memory for B * B * (K - 1) * Tq * T cosines.
 
         Raises:
             UserError: See `TrainingModel.compile`, and for a loss of probabilities.
@@ -285,7 +286,7 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         token_budget: int | None = None,
         verbose: int = 0,
     ) -> TokenVectors | np.ndarray:
-        """Returns the vectors of queries, of their `[MASK]` too.
+        """Returns the vectors of queries, including those of their `[MASK]`.
 
         Args:
             queries: n strings, or one.
@@ -293,7 +294,7 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
             verbose: 1 shows a progress bar.
 
         Returns:
-            The `TokenVectors` of n texts; for one string float32 `[tokens, D]`.
+            The `TokenVectors` of n texts, or float32 `[tokens, D]` of one string.
 
         Raises:
             UserError: If there is no tokenizer, or an example has several texts.
@@ -309,7 +310,7 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         token_budget: int | None = None,
         verbose: int = 0,
     ) -> TokenVectors | np.ndarray:
-        """Returns the vectors of documents, without those of punctuation.
+        """Returns the vectors of documents, with `mask_punctuation` without those of punctuation.
 
         Args:
             documents: n strings, or one.

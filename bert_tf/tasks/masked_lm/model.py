@@ -1,4 +1,4 @@
-"""The masked language model: which word `[MASK]` hides, and how likely a sentence is."""
+"""The masked language model: it predicts hidden words and scores how probable a sentence is."""
 
 from typing import Any
 
@@ -23,10 +23,11 @@ TEXTS_FILLED_AT_ONCE = 512
 class BertMaskedLM(TaskModel, MaskedWordModel):
     """BERT with its masked-LM head.
 
-    `fit` takes raw texts, or pairs of them, and masks 15 % of the tokens anew in every epoch; for
-    other masks pass the dataset of `bert_tf.tasks.masked_lm.mask_texts`, for text files that of
-    `bert_tf.tasks.pretraining.text`. `evaluate` and the validation in `fit` mask the same tokens
-    every time. Only the masked positions go through the vocabulary matmul.
+    `fit` takes raw texts, or pairs of them, and masks 15 % of the tokens, different ones in every
+    epoch. For other masks, pass the dataset of `bert_tf.tasks.masked_lm.mask_texts`; for text
+    files, that of `bert_tf.tasks.pretraining.pretraining_text`. `evaluate` and the validation in
+    `fit` mask the same tokens every time. Only the masked positions go through the vocabulary
+    matmul.
 
     Args:
         backbone, tokenizer, max_length: See `TaskModel`.
@@ -40,7 +41,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         Logits float32 `[B, P, V]`.
 
         `fit` takes the labels `masked_ids` int `[B, P]` and `masked_weights` float `[B, P]`, 0 for
-        unused places; a row's `sample_weight` is a factor of them.
+        unused places; they are multiplied by the `sample_weight` of their example.
 
     Example:
         >>> model = bert_tf.BertMaskedLM.from_pretrained("bert-base-uncased/")
@@ -98,11 +99,11 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
             token_budget, batch_size, verbose: See `predict`.
 
         Returns:
-            For each text, for each of its `[MASK]`s, a list of `top_k` `FilledMask`s, the best
-            first; for one string or pair its `[MASK]`s.
+            For each text, a list with an entry for every `[MASK]`: `top_k` `FilledMask`s, the best
+            first. For one string or pair, its list.
 
         Raises:
-            UserError: If a text has no `[MASK]`, or one after the place where it is cut.
+            UserError: If a text has no `[MASK]`, or truncation removes one.
             DataError: If a text is missing or malformed.
         """
         preprocessor = self.preprocessor
@@ -131,12 +132,12 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
 
         Args:
             sentences: A list of strings, or one.
-            reduction: "sum" over the tokens of a sentence, their "mean", or "none": each token's.
+            reduction: "sum" or "mean" over the tokens of a sentence, or "none" for each token.
             token_budget, verbose: See `predict`.
 
         Returns:
-            float64 `[n]`, for one string a float; with "none" a list of n arrays `[tokens]` in the
-            order of `tokenizer.pieces`, for one string one array.
+            float64 `[n]`, or a float for one string. With "none", a list of n arrays `[tokens]` in
+            the order of `tokenizer.pieces`, or one array for one string.
 
         Raises:
             UserError: If a sentence has no token or more than the model takes.

@@ -19,8 +19,8 @@ class BertMultipleChoice(DenseHeadModel):
     lists of C strings, the choices.
 
     Args:
-        backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is cut.
-        dropout: Dropout before the classifier; None takes the configuration's.
+        backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is truncated.
+        dropout: Dropout before the classifier; None means the rate of the configuration.
 
     Call arguments:
         inputs: What the backbone takes, each `[B, C, T]`; or strings `[B]` and `[B, C]`.
@@ -82,7 +82,7 @@ class BertMultipleChoice(DenseHeadModel):
             token_budget, verbose: See `predict`.
 
         Returns:
-            A `Choice` for each prompt, for one prompt its own.
+            A `Choice` for each prompt, or one `Choice` for one prompt.
 
         Raises:
             UserError: If there is no tokenizer, or a prompt does not have its choices.

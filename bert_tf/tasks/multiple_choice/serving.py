@@ -8,8 +8,8 @@ from bert_tf.models.serving_module import ServingModule
 class MultipleChoiceModule(ServingModule):
     """Maps a prompt and several choices to the best choice and the probability of each.
 
-    An empty choice, or one that is padding, is none: rows with fewer choices than others are filled
-    up with them. They are never chosen, and have probability 0 and a logit of minus infinity.
+    Examples with fewer choices than others are filled up with empty choices, or with padding. These
+    are never chosen, and have probability 0 and a logit of minus infinity.
     """
 
     def of_text(self, prompt, choices):

@@ -17,7 +17,7 @@ class BertNextSentencePredictor(DenseHeadModel):
     """BERT with the next-sentence head of its pre-training.
 
     Args:
-        backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is cut.
+        backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is truncated.
 
     Returns:
         Logits float32 `[B, 2]`; class 0 is "follows". `fit` takes pairs and labels 0 and 1.
@@ -68,7 +68,7 @@ class BertNextSentencePredictor(DenseHeadModel):
             float32 `[n]`; for one pair of strings a float32.
 
         Raises:
-            UserError: If there are not as many seconds as firsts, or a text is empty.
+            UserError: If `firsts` and `seconds` have different lengths, or a text is empty.
         """
         columns = self.preprocessor.read_examples((firsts, seconds))
         for row, pair in enumerate(zip(*columns)):

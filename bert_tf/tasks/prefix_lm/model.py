@@ -1,4 +1,4 @@
-"""A sequence-to-sequence model of one BERT: it sees the source whole and the target up to a word.
+"""A sequence-to-sequence model of one BERT, with the attention of a prefix language model.
 
 Reference: Dong et al. 2019 (arXiv 1905.03197), UniLM.
 """
@@ -18,22 +18,23 @@ from bert_tf.tasks.shared.text_generator import TextGenerator
 class BertPrefixLM(TextGenerator, TaskModel):
     """One BERT for translation and summarization, with the masked-LM head as its output.
 
-    A row is `[CLS] source [SEP] target [SEP]`. The tokens of the source attend to the whole source,
-    those of the target to the source and to the target up to themselves. Any BERT checkpoint can be
-    the beginning: there are no weights but BERT's own.
+    A sequence is `[CLS] source [SEP] target [SEP]`. The tokens of the source attend to the whole
+    source, those of the target to the source and to the target up to themselves. All weights are
+    those of BERT and its masked-LM head, so training can begin with any checkpoint.
 
     `fit` and `evaluate` take pairs of texts, `(sources, targets)`, without labels. The model learns
-    the word after each token from the true words before it. (UniLM learns words of the target that
-    are replaced by `[MASK]` at random. UniLM therefore needs an extra `[MASK]` at
-    each generation step, and each row trains only the masked words.)
+    to predict the word after each token from the true words before it. (UniLM predicts randomly
+    chosen words of the target, which `[MASK]` replaces. It therefore needs an extra `[MASK]` at
+    each generation step, and each sequence trains only the masked words.)
 
     Args:
         backbone: A `BertBackbone` with full attention and two segments.
         tokenizer: See `TaskModel`, for sources and targets.
-        max_length: The maximum number of tokens of a source, `[CLS]` and `[SEP]` counted. None for
-            what targets leave of the configuration's `max_position_embeddings`.
-        max_target_length: The same of a target; its first token is the `[SEP]` of the source. None
-            for what sources leave, or for half of it if they have no maximum either.
+        max_length: The maximum number of tokens of a source, `[CLS]` and `[SEP]` included. None
+            means the positions that targets leave free.
+        max_target_length: The same for a target, whose first token is the `[SEP]` of the source.
+            None means the positions that sources leave free, or half of all positions if
+            `max_length` is None too.
         generation_config: The `bert_tf.generation.GenerationConfig` that `generate` and an exported
             model use by default, or its fields as a dictionary.
 
@@ -45,7 +46,7 @@ class BertPrefixLM(TextGenerator, TaskModel):
         Logits float32 `[B, T, V]` of the word after each token, from the source's `[SEP]` on; zeros
         for the tokens before it and for padding.
 
-        `fit` on token dictionaries takes labels int32 `[B, T]`: those words, else -100.
+        `fit` on token dictionaries takes these words as labels int32 `[B, T]`, -100 elsewhere.
 
     Raises:
         UserError: If the backbone has another kind of attention or one segment, or lengths are out
@@ -115,9 +116,9 @@ class BertPrefixLM(TextGenerator, TaskModel):
         return self.start_token_id
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
-        """Prepacks the kernels of the encoder and the output: faster, for inference only.
+        """Prepacks the kernels of the encoder and the output, for faster inference.
 
-        The embeddings of the words are needed in both forms, so the prepacked one is a copy.
+        The word embeddings are needed in both forms, so the prepacked form is a copy.
 
         Args:
             dtype: See `BertBackbone.prepack_for_inference`.

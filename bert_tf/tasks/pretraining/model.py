@@ -26,10 +26,10 @@ class BertPretrainer(TaskModel, MaskedWordModel):
 
     Args:
         backbone: The `BertBackbone`.
-        objective: "mlm_nsp": masked words and next sentence. "mlm": masked words alone. "mlm_sop":
-            masked words and the order of two sentences (ALBERT's), which differs in the data only.
-            "ltr": the next word at every token, seeing only those before it; masked words are put
-            back first, if the data has them.
+        objective: "mlm_nsp": masked words and next sentence. "mlm": masked words only. "mlm_sop":
+            masked words and the order of two sentences (ALBERT's), which differs from "mlm_nsp" in
+            the data only. "ltr": the next word at every token, which attends only to itself and to
+            earlier tokens; masked words in the data are restored first.
 
     Call arguments:
         inputs: What the backbone takes, and `masked_positions` int32 `[B, P]` (for "ltr" not
@@ -107,7 +107,7 @@ class BertPretrainer(TaskModel, MaskedWordModel):
         return self(self._restored(x, y), training=training, weights=weights)
 
     def _restored(self, x, y):
-        """Returns the inputs, for "ltr" with the masked words put back."""
+        """Returns the inputs, for "ltr" with the masked words restored."""
         if self.objective != "ltr" or "masked_ids" not in (y or {}):
             return x
         token_ids = tf.cast(x["token_ids"], tf.int32)

@@ -84,7 +84,8 @@ def pretraining_text(
         seed: The seed.
         start_step: The number of batches that are skipped.
         num_shards, shard_index: The number of readers that share the text, and this one's index. A
-            reader in the place of several has a list of their indices and their batches in turn.
+            reader for several shards takes a list of their indices and returns their batches in
+            turn.
         packing: "rows" puts several short examples into each row.
         max_sequences_per_row: `S`. None means `T / 16`.
         token_budget: The largest number of tokens of a batch, which is padded to its longest

@@ -57,7 +57,7 @@ class Selection(NamedTuple):
         n_best: The candidates that are kept, with no answer among them where that is allowed.
         probability: float64 `[C]`, of each of them: softmax of the scores of a question.
         has_best: bool `[B]`, whether a span is possible.
-        best: The best span of every question, `[B]`; what it is without one is undefined.
+        best: The best span of every question, `[B]`; undefined where no span is possible.
         best_probability, null_probability: float64 `[B]`, of the best span and of no answer.
         score_difference: float64 `[B]`, how much better no answer is than the best span (than a
             span of score 0 if there is none).

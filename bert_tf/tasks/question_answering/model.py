@@ -24,10 +24,10 @@ MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
 class BertQuestionAnswerer(DenseHeadModel):
     """BERT with a classifier of each token as the answer's first and as its last.
 
-    A context that is too long is read in windows that overlap; the best span of all windows is cut
-    out of the original text. `fit` takes raw text: `((questions, contexts), answers)`, an answer
-    being a pair of its text and its first character, or None. Questions whose answer is not there
-    are left out and logged.
+    A long context is read in overlapping windows; the best span of all windows is cut out of the
+    original text. `fit` takes raw text: `((questions, contexts), answers)`. An answer is a pair of
+    its text and the position of its first character, or None. Questions whose answer is not at that
+    position are skipped and logged.
 
     Args:
         backbone, tokenizer: See `TaskModel`.
@@ -35,16 +35,17 @@ class BertQuestionAnswerer(DenseHeadModel):
         null_score_diff_threshold: No answer is given if its score is above that of the best span by
             more than this.
         doc_stride: Tokens from the start of a window to the start of the next (not the overlap).
-        max_query_length: Longer questions lose their end; None takes 64, or half of `max_length` if
+        max_query_length: Longer questions are truncated; None means 64, or half of `max_length` if
             that is less.
-        n_best_size: The most candidates to keep.
-        max_answer_length: The most tokens of an answer.
-        max_length: The most tokens of a window; None as in `TaskModel`.
+        n_best_size: The maximum number of candidates to keep.
+        max_answer_length: The maximum number of tokens of an answer.
+        max_length: The maximum number of tokens of a window; see `TaskModel` for None.
 
     Returns:
-        Logits float32 `[B, 2, T]`: of the answer's first token, and of its last. On token
-        dictionaries `fit` takes their columns, int `[B, 2]`; that of `[CLS]` twice is no answer,
-        (0, 0) unless there is padding before it. The loss is the mean of both cross-entropies.
+        Logits float32 `[B, 2, T]` for the first and the last token of the answer. On token
+        dictionaries `fit` takes the columns of these tokens, int `[B, 2]`. The column of `[CLS]`
+        twice means no answer: (0, 0), unless there is padding before it. The loss is the mean of
+        both cross-entropies.
 
     Raises:
         UserError: If a window has no room for the longest question and a token of the context,
@@ -128,7 +129,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         token_budget: int | None = None,
         verbose: int = 0,
     ) -> Answer | list[Answer]:
-        """Answers questions out of contexts of any length.
+        """Finds the answers to questions in contexts of any length.
 
         Args:
             questions, contexts: N questions with the context of each, or one.
@@ -152,7 +153,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         token_budget: int | None = None,
         verbose: int = 0,
     ) -> list[AnswerSelection]:
-        """Returns what `answer` chooses from: the n best answers and the score of no answer."""
+        """Returns the n best answers and the score of no answer, from which `answer` chooses."""
         columns = self.preprocessor.read_examples((questions, contexts))
         rows = self.preprocessor.encode(columns)
         values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
@@ -182,7 +183,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         return preprocessor.training_rows(columns, answers, sample_weight)[0]
 
     def window_lengths(self) -> dict[str, int]:
-        """Returns how contexts are cut: arguments of `QuestionWindows`."""
+        """Returns the arguments of `QuestionWindows` that say how contexts are cut."""
         return self.preprocessor.window_lengths()
 
 

@@ -13,13 +13,12 @@ from bert_tf.training.losses.token_loss import OwnTokenLoss
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
-    """BERT that says of every token whether it has replaced another one.
+    """BERT that predicts for every token whether it has replaced another one.
 
     Its head is a dense layer with the activation of the network, then one number for each token.
-
-    `fit` and `evaluate` take token dictionaries and, as `y`, a 0 for each token that is as it was
-    and a 1 for one that has replaced another. The loss is the mean over the real tokens, `[CLS]`
-    and `[SEP]` among them. `accuracy`, `precision` and `recall` are in the logs.
+    `fit` and `evaluate` take token dictionaries and, as `y`, a 1 for each token that has replaced
+    another and a 0 for the others. The loss is the mean over the real tokens, including `[CLS]`
+    and `[SEP]`. `accuracy`, `precision` and `recall` are in the logs.
 
     Args:
         backbone, tokenizer, max_length: See `TaskModel`.
@@ -71,15 +70,15 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
         token_budget: int | None = None,
         verbose: int = 0,
     ) -> list:
-        """Returns for every piece of texts the probability that it has replaced another one.
+        """Returns the probability of every piece of texts that it has replaced another one.
 
         Args:
             texts: A list of strings, or one.
             batch_size, token_budget, verbose: See `predict`.
 
         Returns:
-            For each text a list of `ScoredPiece`s, for one string one list. Pieces after
-            `max_length` have no score.
+            For each text a list of `ScoredPiece`s, or one list for one string. Pieces that are
+            truncated have no score.
 
         Raises:
             UserError: If there is no tokenizer, or an example has several texts.

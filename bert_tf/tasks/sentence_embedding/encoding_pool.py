@@ -21,8 +21,9 @@ _worker: dict[str, Any] = {}  # of this process: its encoder, or why there is no
 class EncodingPool:
     """Processes that encode texts with the same `BertSentenceEncoder`. A context manager.
 
-    One process already uses all cores, so on processors a pool helps where they have many. A
-    program that starts one needs `if __name__ == "__main__":`, because workers import it.
+    One process already uses all cores, so without GPUs a pool helps only on machines with many
+    cores. A script that starts a pool needs `if __name__ == "__main__":`, because workers import
+    the script.
 
     Args:
         directory: The checkpoint, as for `BertSentenceEncoder.from_pretrained`.
@@ -101,7 +102,7 @@ class EncodingPool:
             raise user_error("All processes of the pool", expected, received) from None
 
     def close(self) -> None:
-        """Ends the processes, after what they compute now."""
+        """Ends the processes after their current work."""
         self._pool.shutdown(cancel_futures=True)
 
     def __enter__(self) -> "EncodingPool":

@@ -24,29 +24,30 @@ from bert_tf.tasks.shared.vector_model import VectorModel
 class BertSentenceEncoder(VectorModel):
     """BERT with a pooled vector for each text.
 
-    It is trained on tuples of lists, examples of K texts; each text is encoded by itself, and
-    `compile(objective=...)` says how they are compared.
+    It is trained on tuples of K lists, examples of K texts. Each text is encoded separately, and
+    `compile(objective=...)` says how the vectors are compared.
 
     Args:
         backbone, tokenizer, max_length: See `TaskModel`.
         pooling: "mean", "max" or "mean_max" over the real tokens, or "cls": the first token's
             vector without the pooler's dense layer, as in sentence-transformers.
         projection: Dense layers and LayerNorms after pooling: the `steps` of
-            `layers.VectorProjection`. None for none.
+            `layers.VectorProjection`. None means none.
         normalize: Whether vectors are scaled to length 1.
-        whitening_size: Size of whitened vectors, which `fit_whitening` sets; None: no whitening.
-        truncate_dim: The number of dimensions that are kept, the first ones, before vectors are
-            normalized; for models of `MatryoshkaLoss`. None for all.
-        prompts: Texts that `encode` puts before others, by names such as "query".
-        default_prompt_name: The prompt where `encode` is given none; None for no prompt.
+        whitening_size: Size of whitened vectors, which `fit_whitening` sets. None means no
+            whitening.
+        truncate_dim: The number of first dimensions that are kept before vectors are normalized,
+            for models trained with `MatryoshkaLoss`. None keeps all.
+        prompts: Texts that `encode` puts before other texts, by names such as "query".
+        default_prompt_name: The prompt if `encode` gets none; None means no prompt.
 
     Call arguments:
         inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts per example; or
             strings `[B]`, or a tuple of K times strings `[B]`.
 
     Returns:
-        float32 `[B, D]` or `[B, K, D]`; D is H, for "mean_max" 2H, whitened `whitening_size`, at
-        most `truncate_dim`, and with a `projection` the size of its last dense layer.
+        float32 `[B, D]` or `[B, K, D]`. D is H, or 2H for "mean_max", the size of the last dense
+        layer with a `projection`, or `whitening_size`, and at most `truncate_dim`.
 
     Raises:
         UserError: If `pooling`, a step of `projection` or `default_prompt_name` is unknown, or
@@ -150,15 +151,15 @@ class BertSentenceEncoder(VectorModel):
     def fit_whitening(
         self, texts: list[str], size: int | None = None, token_budget: int | None = None
     ) -> None:
-        """Fits the whitening of the vectors to those of `texts`, instead of the one there was.
+        """Fits the whitening to the vectors of `texts` and replaces the one before.
 
-        Do it last: training moves the vectors, and a compiled objective has their old size.
+        Do it after training, which changes the vectors. A compiled objective has their old size.
 
         Args:
             texts: Some thousand sentences of the kind that will be encoded; more than D. They
                 are encoded with the default prompt.
-            size: The size of whitened vectors; None: the number of directions in which they vary.
-                (BERT's last LayerNorm leaves H - 1.)
+            size: The size of whitened vectors. None means the number of directions in which the
+                vectors vary (H - 1 after BERT's last LayerNorm).
             token_budget: See `encode`.
 
         Raises:
@@ -207,11 +208,11 @@ class BertSentenceEncoder(VectorModel):
         Args:
             texts: Single texts as in `fit`, or one string.
             batch_size, token_budget, verbose, window_stride, window_pooling: See `predict`.
-            prompt_name: The name in `prompts` of what is put before each text; None for the
-                default.
-            prompt: The prompt itself, in place of a name, such as an instruction; "" for none.
-            truncate_dim: The number of dimensions that are kept; None for the model's. Vectors are
-                normalized after that if the model normalizes them.
+            prompt_name: The name of a prompt in `prompts`, which is put before each text; None
+                means the default prompt.
+            prompt: The prompt itself instead of a name, such as an instruction; "" for none.
+            truncate_dim: The number of dimensions that are kept; None means the model's. If the
+                model normalizes vectors, it does so afterwards.
 
         Returns:
             float32 `[n, D]`; `[D]` for one string.

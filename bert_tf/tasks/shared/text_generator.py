@@ -53,7 +53,7 @@ class TextGenerator(NextWordModel):
         return self.longest_target - 1
 
     def start_decoding(self, tokens: dict[str, tf.Tensor], max_new_tokens: int) -> tuple[Any, Any]:
-        """Returns the state before the first token, and what stays the same.
+        """Returns the state before the first token, and the memory, which does not change.
 
         Args:
             tokens: The token dictionary of the B sources.
@@ -104,10 +104,10 @@ class TextGenerator(NextWordModel):
                 `generation_config`, if it has one.
 
         Returns:
-            For texts a list with the target of each, for a string its target; a target is a list of
-            strings if `num_return_sequences` is given. For a token dictionary with B rows int32
-            `[B * num_return_sequences, max_new_tokens]`: the ids without the start token, with the
-            end token, then the pad token.
+            For texts, a list of targets; for one string, its target. A target is a list of strings
+            if `num_return_sequences` is given. For a token dictionary of B sources, the ids, int32
+            `[B * num_return_sequences, max_new_tokens]`, without the start token, with the end
+            token, then the pad token.
 
         Raises:
             UserError: If there is no tokenizer for texts, the token dictionary is not what the

@@ -28,8 +28,8 @@ class VectorModel(TaskModel):
 
     Args:
         backbone, tokenizer, max_length: See `TaskModel`.
-        prompts: Texts that `encode` puts before others, by names such as "query".
-        default_prompt_name: The prompt where `encode` is given none; None for no prompt.
+        prompts: Texts that `encode` puts before other texts, by names such as "query".
+        default_prompt_name: The prompt if `encode` gets none; None means no prompt.
 
     Attributes:
         objectives_with_labels: What an error says about objectives for examples with labels.
@@ -76,11 +76,12 @@ class VectorModel(TaskModel):
     def compile(self, optimizer="adam", objective: str | SentenceLoss | None = None, **kwargs):
         """Compiles as Keras does, with a loss on the vectors of each example's texts.
 
-        Saved models hold the encoder, without what the objective trains in addition to it.
+        Saved models hold only the encoder, not the variables of the objective.
 
         Args:
             objective: "classification", "cosine", "ranking" or "triplet", or one of
-                `bert_tf.training.losses` with its arguments. None: Keras's `loss` on the vectors.
+                `bert_tf.training.losses` with its arguments. None means that Keras's `loss` is
+                computed on the vectors.
             optimizer, **kwargs: See `TrainingModel.compile`.
 
         Raises:

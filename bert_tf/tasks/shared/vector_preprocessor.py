@@ -19,8 +19,8 @@ class VectorPreprocessor(Preprocessor):
     """Maps texts to tokens; K texts of an example to an axis of K.
 
     Args:
-        prompts: Texts that `encode` puts before others, by names such as "query".
-        default_prompt_name: The prompt where `encode` is given none; None for no prompt.
+        prompts: Texts that `encode` puts before other texts, by names such as "query".
+        default_prompt_name: The prompt if `encode` gets none; None means no prompt.
         **options: The arguments of `Preprocessor`.
     """
 

@@ -22,21 +22,21 @@ class SpladeLoss(SentenceLoss):
     """A loss on sparse vectors, plus FLOPS regularization of queries and of documents.
 
     The first text of an example is its query, the others are documents. FLOPS is the sum over the
-    vocabulary of the squared mean weight of a term: what a search has to compute. As for
-    `MultipleNegativesRankingLoss`, the mean is over what one replica computes at once. It is added
-    as one part per example, the product of its vector and the mean vector.
+    vocabulary of the squared mean weight of a term, which is the cost of a search. As for
+    `MultipleNegativesRankingLoss`, the mean is over the texts that one replica computes at once.
+    Each example adds one part, the product of its vector and the mean vector.
 
     Args:
         loss: The `SentenceLoss` that compares the vectors, or its name; one without variables.
-            None: `MultipleNegativesRankingLoss` of dot products.
+            None means `MultipleNegativesRankingLoss` of dot products.
         document_regularizer_weight, query_regularizer_weight: The factors of FLOPS.
         document_regularizer_threshold, query_regularizer_threshold: Vectors with at most so many
             terms count as zeros in FLOPS; None for no threshold.
         warmup_steps: The number of steps in which both factors grow from 0, quadratically.
 
     Raises:
-        UserError: If a weight is negative, or a threshold or `warmup_steps` no integer of at
-            least 0.
+        UserError: If a weight is negative, or a threshold or `warmup_steps` is not an integer of
+            at least 0.
 
     Example:
         >>> encoder = bert_tf.BertSparseEncoder.from_pretrained("bert-base/")

@@ -30,26 +30,27 @@ TEXTS_ENCODED_AT_ONCE = 512
 class BertSparseEncoder(VectorModel):
     """BERT with its masked-LM head, which gives each text a sparse vector over the vocabulary.
 
-    The weight of a piece is the maximum of log(1 + relu(logit)) over the tokens of the text, also
-    of pieces that are not in it. Queries and documents are compared by dot products, as in a search
-    engine. It is trained on tuples of lists as `BertSentenceEncoder` is, by
-    `compile(objective=SpladeLoss(...))` of `bert_tf.tasks.sparse_embedding`, which is also the loss
-    of `fit` without `compile`. Without training, a masked language model's vectors are not sparse.
+    The weight of a piece is the maximum of log(1 + relu(logit)) over the tokens of the text; pieces
+    that are not in the text can have weights too. Queries and documents are compared by dot
+    products, as in a search engine. The model is trained on tuples of lists like
+    `BertSentenceEncoder`, with `compile(objective=SpladeLoss(...))` of
+    `bert_tf.tasks.sparse_embedding`, which is also the loss of `fit` without `compile`. Without
+    training, the vectors of a masked language model are not sparse.
 
-    Memory: `predict` has the logits of 1,024 tokens at a time, and the vectors of a batch,
-    4 * B * V bytes. A training step has the logits of all R real tokens of the batch; with their
-    gradient that is about 14 * R * V bytes. For large batches there is
+    Memory: `predict` holds the logits of 1,024 tokens at a time, and the vectors of a batch,
+    4 * B * V bytes. A training step holds the logits of all R real tokens of the batch, which take
+    about 14 * R * V bytes with their gradient. For large batches, use
     `gradient_accumulation_steps`, or
     `SpladeLoss(CachedMultipleNegativesRankingLoss(scale=1.0, similarity="dot"))`, which encodes a
-    batch part by part. With `jit_compile=True`, all positions have logits, padding too.
+    batch part by part. With `jit_compile=True`, all positions have logits, also padding.
 
     Args:
         backbone, tokenizer, max_length: See `TaskModel`.
         pooling: "max" or "sum" over the real tokens.
         activation: "relu", or "log1p_relu" for log(1 + log(1 + relu(logit))).
-        max_active_dims: The most weights that `encode` keeps of a text, the largest; None for all.
-        prompts: Texts that `encode` puts before others, by names such as "query".
-        default_prompt_name: The prompt where `encode` is given none; None for no prompt.
+        max_active_dims: The number of largest weights that `encode` keeps; None keeps all.
+        prompts: Texts that `encode` puts before other texts, by names such as "query".
+        default_prompt_name: The prompt if `encode` gets none; None means no prompt.
 
     Call arguments:
         inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts per example; or
@@ -152,7 +153,7 @@ class BertSparseEncoder(VectorModel):
             texts: Single texts as in `fit`, or one string.
             batch_size, token_budget, verbose, window_stride, window_pooling: See `predict`.
             prompt_name, prompt: See `BertSentenceEncoder.encode`.
-            max_active_dims: The most weights of a text, the largest; None for the model's limit.
+            max_active_dims: The number of largest weights to keep; None means the model's.
 
         Returns:
             A `scipy.sparse.csr_array` float32 `[n, V]`; `[1, V]` for one string.
@@ -183,11 +184,11 @@ class BertSparseEncoder(VectorModel):
         Args:
             embeddings: A sparse matrix or an array `[n, V]`, such as the result of `encode` or
                 `predict`, or one vector `[V]`.
-            top_k: The most terms of a vector; None for all that are not zero.
+            top_k: The maximum number of terms of a vector; None returns all that are not zero.
 
         Returns:
-            For each vector a list of `WeightedTerm`s, the largest weight first; for a vector `[V]`
-            its list.
+            For each vector a list of `WeightedTerm`s, the largest weight first, or one list for a
+            vector `[V]`.
 
         Raises:
             UserError: If `embeddings` have another shape, `top_k` is less than 1, there is no

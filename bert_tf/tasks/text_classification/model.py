@@ -42,19 +42,20 @@ class BertTextClassifier(DenseHeadModel):
     Args:
         backbone, tokenizer, max_length: See `TaskModel`. A backbone that is built with
             `num_encoder_layers=k` stops after k blocks.
-        num_classes: Number of outputs; None counts `labels`, or is 2, for regression 1.
+        num_classes: Number of outputs. None means the number of `labels`; without labels, 1 for
+            regression and else 2.
         labels: The classes' names, in the order of their ids.
         problem_type: "single_label_classification", "multi_label_classification" or "regression",
-            as in Hugging Face; None is regression for `num_classes=1`, else a single label.
+            as in Hugging Face. None means regression for `num_classes=1`, else a single label.
         pooling: "cls" (the pooler on the first token, as in the paper), "mean", "max" or
             "mean_max" over the real tokens, or "last", the last token, which in a left-to-right
-            model (`causal` of `BertBackbone`) has seen all others.
-        dropout: Dropout before the classifier; None takes the configuration's.
-        lm_loss_weight: For a left-to-right model: the weight of the loss of the next words of the
-            texts, which is added in training (0.5 in GPT). It is the mean over the texts of the
+            model (`causal` of `BertBackbone`) attends to all others.
+        dropout: Dropout before the classifier; None means the rate of the configuration.
+        lm_loss_weight: For a left-to-right model: the weight of the next-word loss of the texts,
+            which is added in training (0.5 in GPT). This loss is the mean over the texts of the
             mean over the words of each.
         both_orders: Whether the vectors of a pair in both orders are added, for tasks in which the
-            order has no meaning, such as similarity. It needs a tokenizer with segment ids, as
+            order has no meaning, such as similarity. It needs a tokenizer with segment ids, such as
             BERT's.
         use_scalar_mix: Whether the vectors of tokens are a `bert_tf.layers.ScalarMix` of the
             embeddings and of the outputs of all blocks, instead of the output of the last block,
@@ -65,8 +66,8 @@ class BertTextClassifier(DenseHeadModel):
 
     Raises:
         UserError: If `pooling` or `problem_type` is unknown, the number of labels does not fit,
-            `lm_loss_weight` is given for a model that sees later tokens, or `both_orders` for a
-            tokenizer without segment ids.
+            `lm_loss_weight` is given for a model that attends to later tokens, or `both_orders` for
+            a tokenizer without segment ids.
 
     Example:
         >>> names = ["bad", "good"]
@@ -161,7 +162,7 @@ class BertTextClassifier(DenseHeadModel):
         return self.logits_of(self.pooled(inputs, training), training=training)
 
     def pooled(self, inputs, training=False):
-        """Returns what the classifier sees of each text: `[B, H]`, for "mean_max" `[B, 2H]`."""
+        """Returns the pooled vector of each text: `[B, H]`, or `[B, 2H]` for "mean_max"."""
         tokens = self.tokens_of(inputs)
         if not self.both_orders or "segment_ids" not in tokens:
             return self._vectors(tokens, training, self.lm_loss_weight)
@@ -226,18 +227,18 @@ class BertTextClassifier(DenseHeadModel):
         verbose: int = 0,
         as_frame: bool = False,
     ) -> "Classification | list[Classification] | pandas.DataFrame":
-        """Returns what texts are classified as.
+        """Returns the predicted classes of texts.
 
         Args:
-            texts: What `fit` takes as raw text: a list of texts or pairs, or one.
+            texts: Raw text as in `fit`: a list of texts or pairs, or one text or pair.
             batch_size, token_budget, verbose: See `predict`.
             as_frame: Whether to return a `pandas.DataFrame`.
 
         Returns:
-            A `Classification` for each text, for one text its own. With `as_frame`, a data frame
-            with the index of `texts`, if they are of pandas: `predicted_label`, or
-            `predicted_labels` where a text may have several, and `probability_<label>` for every
-            label; for a regression `predicted_value`.
+            A `Classification` for each text, or one for one text. With `as_frame`, a data frame
+            with the index of `texts`, if they have one. Its columns are `predicted_label`, or
+            `predicted_labels` if a text may have several, and `probability_<label>` for every
+            label; for a regression, `predicted_value`.
 
         Raises:
             UserError: If there is no tokenizer, an example has more than two texts, or pandas is
@@ -268,12 +269,12 @@ class BertTextClassifier(DenseHeadModel):
                 regression, one number per example.
 
         Returns:
-            int32 `[n]`, for several labels float32 `[n, num_classes]` of 0 and 1, for regression
-            float32 `[n]`. If names are numbers other than their ids, `fit` refuses numbers: pass it
-            the names as strings.
+            int32 `[n]`; float32 `[n, num_classes]` of 0 and 1 for several labels; float32 `[n]` for
+            regression. If names are numbers other than their ids, `fit` refuses numbers: pass the
+            names as strings.
 
         Raises:
-            DataError: If a label is none of the model's.
+            DataError: If the model does not have a label.
 
         Example:
             >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")  # bad, good
@@ -291,7 +292,7 @@ class BertTextClassifier(DenseHeadModel):
 
     @property
     def class_names(self) -> list[str]:
-        """The names of the classes, LABEL_0 and so on without labels; none of a regression."""
+        """The names of the classes, LABEL_0 and so on without labels; empty for a regression."""
         return [] if self.problem_type == REGRESSION else self.preprocessor.names
 
     def class_weights(self, class_weight):
@@ -302,9 +303,9 @@ class BertTextClassifier(DenseHeadModel):
         return class_weights_by_id(class_weight, self.num_classes, self.labels)
 
     def probabilities(self, logits) -> np.ndarray:
-        """Returns float64 of the same shape: softmax over the classes, sigmoid of several labels.
+        """Returns probabilities, float64 of the same shape: softmax, or sigmoid for several labels.
 
-        For regression they are the numbers.
+        For a regression it returns the numbers.
         """
         return self.preprocessor.probabilities(logits)
 

@@ -24,29 +24,31 @@ CRF_LEARNING_RATE_MULTIPLIER = 100.0  # its transitions begin at zero
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertTokenClassifier(TokenLoss, DenseHeadModel):
-    """BERT with a linear classifier on the first piece of each word, and a CRF on it if wanted.
+    """BERT with a linear classifier on the first piece of each word, and optionally a CRF.
 
-    `fit` and `evaluate` take sentences as lists of words, `y` being as many lists of tags. Longer
-    sentences than `max_length` are cut at word borders and put together again. Labels such as `O`,
-    `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) mean spans of words, others the words themselves.
+    `fit` and `evaluate` take sentences as lists of words, and as `y` a list of tags for each
+    sentence. Sentences longer than `max_length` are cut between words, and the results are joined.
+    Labels such as `O`, `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) mark spans of words; other labels
+    mark single words.
 
     Args:
         backbone, tokenizer: See `TaskModel`.
-        num_classes: Number of labels; None counts `labels`.
+        num_classes: Number of labels; None means the number of `labels`.
         labels: The labels' names, in the order of their ids.
         use_crf: Whether the labels of a sentence are chosen together, by a linear-chain CRF.
-        dropout: Dropout before the classifier; None takes the configuration's.
-        max_length: Longest window in tokens.
+        dropout: Dropout before the classifier; None means the rate of the configuration.
+        max_length: The maximum number of tokens of a window.
         use_scalar_mix: Whether the vectors of tokens are a `bert_tf.layers.ScalarMix` of the
             embeddings and of the outputs of all blocks, instead of the output of the last block.
 
     Returns:
-        Logits float32 `[B, T, num_classes]`; with a CRF its emissions. For inputs with
+        Logits float32 `[B, T, num_classes]`; with a CRF, its emissions. If the inputs have
         `word_starts` bool `[B, T]`, the first pieces of words, the ids of labels int32 `[B, T]`.
-        `fit` on token dictionaries takes labels int32 `[B, T]`, -100 at what is not labelled.
+        `fit` on token dictionaries takes labels int32 `[B, T]`, -100 at tokens without a label.
 
     Raises:
-        UserError: If there are not at least two different labels, or `num_classes` is not theirs.
+        UserError: If there are not at least two different labels, or `num_classes` is another
+            number.
 
     Example:
         >>> labels = ["O", "B-PER", "I-PER"]
@@ -108,11 +110,11 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
 
         Args:
             loss: A `bert_tf.training.SparseCrossentropy`, with label smoothing, focus or class
-                weights. "auto" is cross-entropy; with a CRF, which has no other, that of paths.
+                weights. "auto" means cross-entropy, or with a CRF its own loss over paths.
             optimizer, **kwargs: See `TrainingModel.compile`, without metrics.
 
         Raises:
-            UserError: For another loss, for any with a CRF, and for metrics.
+            UserError: For another loss, for any loss with a CRF, and for metrics.
         """
         loss = class_loss(loss)
         if self.use_crf and loss is not None:
@@ -228,8 +230,8 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             batch_size, token_budget, verbose: See `predict`.
 
         Returns:
-            A list of `TaggedSpan` for each text, for one string one list; a span for each word
-            where labels do not mean spans.
+            A list of `TaggedSpan` for each text, or one list for one string. If labels do not mark
+            spans, there is a span for each word.
 
         Raises:
             UserError: If there is no tokenizer, or an example has several texts.
