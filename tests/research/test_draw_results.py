@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from research import draw_results
+from research import draw_readme, draw_results
 from research.table_pictures import draw_table, parse_cell, parse_table
 
 PICTURES = draw_results.tables_with_pictures(draw_results.DOCUMENT.read_text(encoding="utf-8"))
@@ -61,3 +61,11 @@ def test_pictures_show_the_tables(path):
     with Image.open(pathlib.Path(draw_results.DOCUMENT).parent / path) as picture:
         found = picture.text.get(draw_results.DIGEST)
     assert found == draw_results.digest(PICTURES[path]), "run `python -m research.draw_results`"
+
+
+def test_the_picture_of_the_readme_shows_the_table():
+    path = pathlib.Path(draw_results.DOCUMENT).parent / "readme.png"
+    with Image.open(path) as picture:
+        found = picture.text.get(draw_results.DIGEST)
+    assert draw_readme.speed_table()
+    assert found == draw_readme.digest_of_speeds(), "run `python -m research.draw_readme`"
