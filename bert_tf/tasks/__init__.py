@@ -99,8 +99,10 @@ def specs() -> tuple[TaskSpec, ...]:
     names, models = [spec.name for spec in found], [spec.model for spec in found]
     are_own = all(len({*values}) == len(values) for values in (names, models))
     if names[: len(ours)] != list(NAMES) or not are_own:
-        expected = "be its own, and its folder's, and its `model` its own"
-        raise user_error("The `name` of every SPEC", expected, f"name={names}, model={models}")
+        expected = "be unique, and `name` must be the name of the folder"
+        raise user_error(
+            "The `name` and the `model` of every SPEC", expected, f"name={names}, model={models}"
+        )
     written: dict[str, list] = {}
     for spec in found:
         heads = list(spec.heads.values())
@@ -119,7 +121,7 @@ def _merged(attribute: str, entry: Callable = lambda spec, value: value) -> dict
             if found.setdefault(name, entry(spec, value)) != entry(spec, value):
                 raise UserError(
                     f"An entry of `{attribute}` must be the same in all SPECs. Received: {name} in "
-                    f"the SPEC of {spec.name}, which is another one in another task"
+                    f"the SPEC of {spec.name}, which differs from that of another SPEC"
                 )
     return found
 

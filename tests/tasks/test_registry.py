@@ -15,8 +15,8 @@ from bert_tf.models.task_spec import Answers, TaskInput, TaskSpec
 @pytest.mark.parametrize(
     "change,message",
     [
-        ({"model": "BertTextClassifier"}, "its `model` its own"),
-        ({"name": "elsewhere"}, "must be its own, and its folder's"),
+        ({"model": "BertTextClassifier"}, "`model` of every SPEC must be unique"),
+        ({"name": "elsewhere"}, "must be the name of the folder"),
         ({"architectures": ("BertForSequenceClassification",)}, "first architecture"),
     ],
 )
@@ -58,8 +58,8 @@ def test_registered_tasks():
         assert tasks.registered_packages() == ["my_tasks.age"]
         others = dataclasses.replace(spec, name="others", model="Other", module="others")
         for name, value, message in [
-            ("name", "masked_lm", "its `model` its own"),
-            ("model", "BertMaskedLM", "its `model` its own"),
+            ("name", "masked_lm", "`model` of every SPEC must be unique"),
+            ("model", "BertMaskedLM", "`model` of every SPEC must be unique"),
             ("module", None, "`module` must be the package of the task"),
             ("options", {"dropout": json_schema.FLAG}, "`options` must be the same"),
             ("answers", {"encode": Answers("encode")}, "`answers` must be the same"),
