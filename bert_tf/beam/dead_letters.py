@@ -12,6 +12,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from bert_tf.beam.file_access import read_segment
+from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
 
 ELEMENT_CHARACTERS = 1000
@@ -57,24 +59,36 @@ class DeadLetter(NamedTuple):
         return line.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def without_repetitions(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
-    """Leaves out a dead letter of a whole file that follows one of the same file.
+def letters_of_blocks(
+    workspace: Workspace, names: Iterable[str], segment: int, refuse: bool
+) -> Iterator[DeadLetter]:
+    """Returns the dead letters that the workers wrote, block by block of the files.
 
-    Each block of a file that cannot be read has one.
+    Each block of a file that cannot be read has a letter of the whole file; the first is returned.
+
+    Args:
+        workspace: Where they are.
+        names: The names of the blocks' work, in order.
+        segment: The segment of a block's file that has its letters, as JSON.
+        refuse: Whether there must be none.
+
+    Raises:
+        DataError: With `refuse`, the error of the first dead letter.
     """
+    segments = (read_segment(workspace.result(name), segment) for name in names)
+    letters = _without_repetitions(
+        DeadLetter(*item) for part in segments for item in json.loads(part)
+    )
+    if refuse:
+        for source, _, _, error in letters:
+            raise DataError(error if source in error else f"{source}: {error}")
+    return letters
+
+
+def _without_repetitions(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
     whole = None
     for letter in letters:
         if letter.position is None and letter.source == whole:
             continue
         whole = letter.source if letter.position is None else None
         yield letter
-
-
-def refuse_dead_letters(letters: Iterable[DeadLetter]) -> None:
-    """Raises the error of the first dead letter.
-
-    Raises:
-        DataError: If there is a dead letter.
-    """
-    for source, _, _, error in letters:
-        raise DataError(error if source in error else f"{source}: {error}")

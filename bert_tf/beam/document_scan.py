@@ -20,7 +20,7 @@ from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
 from bert_tf.tasks.pretraining import ChunkedCorpus, DocumentCutter
 
-_BLOCK, _LETTERS, _RUNS = range(3)  # the segments of a file; the runs of each span follow
+_BLOCK, LETTERS, _RUNS = range(3)  # the segments of a file; the runs of each span follow
 _COLUMNS = 3  # of a run: kind, bytes, bytes of text
 
 
@@ -37,20 +37,19 @@ class ScanBlock(beam.DoFn):
         self.workspace, self.line_format, self.stops = workspace, line_format, stops
 
     def process(self, block: Block):
-        yield self.workspace.once(_name(block.number), lambda: self._scan(block))
+        name = block_name(block.number)
+        yield self.workspace.file(name, lambda path: self._scan(path, block))
 
-    def _scan(self, block: Block) -> str:
+    def _scan(self, path: str, block: Block) -> None:
         letters: list[DeadLetter] = []
         scans = []
         for span in block.spans:
             if not (letters and self.stops):
                 scans.append(self._scan_span(span, letters))
         spans = [(span.path, first) for span, (first, _) in zip(block.spans, scans)]
-        path = self.workspace.new_path(_name(block.number))
         parts = [json.dumps(spans).encode(), json.dumps(letters).encode()]
         parts += [np.array(runs, "<i8").tobytes() for _, runs in scans]
         write_segments(path, [[part] for part in parts])
-        return path
 
     def _scan_span(self, span: FileSpan, letters: list[DeadLetter]) -> tuple[int, list[list[int]]]:
         """Returns where the first line of a span begins, and its runs."""
@@ -132,20 +131,13 @@ def _add_run(cutter, kind, size, text_bytes, path, line_format) -> None:
             cutter.line(len(line), False, parsed.text_bytes)
 
 
-def dead_letters(workspace: Workspace, num_blocks: int) -> Iterator[DeadLetter]:
-    """Yields the dead letters of all scanned blocks, in order."""
-    for number in range(num_blocks):
-        path = workspace.result(_name(number))
-        yield from (DeadLetter(*fields) for fields in json.loads(read_segment(path, _LETTERS)))
-
-
 def _scanned_spans(workspace: Workspace, number: int) -> Iterator[tuple[str, int, list]]:
     """Yields the path, the first line's position and the runs, `_COLUMNS` each, of each span."""
-    path = workspace.result(_name(number))
+    path = workspace.result(block_name(number))
     for place, (source, first) in enumerate(json.loads(read_segment(path, _BLOCK))):
         runs = np.frombuffer(read_segment(path, _RUNS + place), "<i8")
         yield source, first, runs.reshape(-1, _COLUMNS).tolist()
 
 
-def _name(number: int) -> str:
+def block_name(number: int) -> str:
     return f"scan-{number:08}"

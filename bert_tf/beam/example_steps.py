@@ -14,7 +14,7 @@ import numpy as np
 from bert_tf.base.text_lines import FileSpan
 from bert_tf.beam import example_partitions
 from bert_tf.beam.file_access import open_file, read_segment, remove, write_segments
-from bert_tf.beam.file_blocks import BLOCK_BYTES, read_spans
+from bert_tf.beam.file_blocks import BLOCK_BYTES, spread_spans
 from bert_tf.beam.line_formats import LineFormat
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import require
@@ -82,21 +82,19 @@ def add_steps(
     """Adds the steps to a pipeline."""
     (
         pipeline
-        | beam.Create([workspace.path(CHUNKS)])
-        | "chunks" >> beam.FlatMap(read_spans)
-        | "spread chunks" >> beam.Reshuffle()
+        | "chunks" >> spread_spans(workspace.path(CHUNKS))
         | "tokenize" >> beam.ParDo(_Tokenize(workspace, settings))
         | "passes" >> beam.FlatMap(_passes, settings.dupe_factor)
         | "spread passes" >> beam.Reshuffle()
         | "make examples" >> beam.ParDo(_MakeRun(workspace, settings, partitions))
         | "all runs" >> beam.GroupByKey()
-        | "plan" >> beam.ParDo(_Plan(workspace, settings, partitions))
+        | "plan" >> beam.FlatMap(_plan, workspace, settings, partitions)
         | "spread partitions" >> beam.Reshuffle()
-        | "merge" >> beam.ParDo(_Merge(workspace, settings.num_files))
+        | "merge" >> beam.Map(_merge, workspace, settings.num_files)
         | "all partitions" >> beam.GroupByKey()
-        | "files" >> beam.ParDo(_Files(workspace, settings.num_files))
+        | "files" >> beam.FlatMap(_files, workspace, settings.num_files)
         | "spread files" >> beam.Reshuffle()
-        | "write" >> beam.ParDo(_WriteFile(workspace))
+        | "write" >> beam.Map(_write_file, workspace)
     )
 
 
@@ -111,14 +109,13 @@ class _Tokenize(beam.DoFn):
 
     def process(self, item: tuple[int, list[FileSpan]]):
         number, spans = item
-        yield number, self.workspace.once(f"tokens-{number:08}", lambda: self._write(number, spans))
+        name = f"tokens-{number:08}"
+        yield number, self.workspace.file(name, lambda path: self._write(path, spans))
 
-    def _write(self, number, spans) -> str:
+    def _write(self, path, spans) -> None:
         documents = list(self.settings.line_format.documents(Chunk(spans)))
         arrays = tokenize_documents(documents, self.tokenizer)
-        path = self.workspace.new_path(f"tokens-{number:08}")
         write_segments(path, [[_array_bytes(array)] for array in arrays])
-        return path
 
 
 def _passes(item: tuple[int, str], dupe_factor: int) -> Iterator[tuple[int, str, int]]:
@@ -150,24 +147,21 @@ class _MakeRun(beam.DoFn):
         return {"path": path, "tokens": tokens, "summary": dataclasses.asdict(summary)}
 
 
-class _Plan(beam.DoFn):
+def _plan(
+    item: tuple[None, Iterable[dict]],
+    workspace: Workspace,
+    settings: ExampleSettings,
+    partitions: int,
+) -> Iterator[tuple[int, int]]:
     """Adds up all runs and yields, for each partition, the number of its first record."""
 
-    def __init__(self, workspace: Workspace, settings: ExampleSettings, partitions: int):
-        self.workspace, self.settings, self.partitions = workspace, settings, partitions
-
-    def process(self, item: tuple[None, Iterable[dict]]):
-        plan = self.workspace.once(PLAN, lambda: self._plan(item[1]))
-        remove(plan["tokens"])
-        yield from enumerate(plan["firsts"])
-
-    def _plan(self, runs: Iterable[dict]) -> dict:
-        summary = PretrainingSummary(self.settings.options.max_seq_length)
-        counts = np.zeros(self.partitions, np.int64)
-        runs = sorted(runs, key=lambda run: run["path"])
+    def add_up() -> dict:
+        summary = PretrainingSummary(settings.options.max_seq_length)
+        counts = np.zeros(partitions, np.int64)
+        runs = sorted(item[1], key=lambda run: run["path"])
         for run in runs:
             summary.add(PretrainingSummary(**run["summary"]))
-            counts += example_partitions.count_records(run["path"], self.partitions)
+            counts += example_partitions.count_records(run["path"], partitions)
         return {
             "runs": [run["path"] for run in runs],
             "tokens": sorted({run["tokens"] for run in runs}),
@@ -175,56 +169,38 @@ class _Plan(beam.DoFn):
             "summary": dataclasses.asdict(summary),
         }
 
+    plan = workspace.once(PLAN, add_up)
+    remove(plan["tokens"])
+    yield from enumerate(plan["firsts"])
 
-class _Merge(beam.DoFn):
+
+def _merge(item: tuple[int, int], workspace: Workspace, num_files: int) -> tuple[None, str]:
     """Writes each output file's share of a partition."""
+    partition, first = item
 
-    def __init__(self, workspace: Workspace, num_files: int):
-        self.workspace, self.num_files = workspace, num_files
+    def write(path: str) -> None:
+        records = example_partitions.merge_partition(workspace.result(PLAN)["runs"], partition)
+        example_partitions.write_shares(path, records, first, num_files)
 
-    def process(self, item: tuple[int, int]):
-        partition, first = item
-        name = f"partition-{partition:08}"
-        yield None, self.workspace.once(name, lambda: self._write(name, partition, first))
-
-    def _write(self, name, partition, first) -> str:
-        records = example_partitions.merge_partition(self._runs(), partition)
-        path = self.workspace.new_path(name)
-        example_partitions.write_shares(path, records, first, self.num_files)
-        return path
-
-    def _runs(self) -> list[str]:
-        return self.workspace.result(PLAN)["runs"]
+    return None, workspace.file(f"partition-{partition:08}", write)
 
 
-class _Files(beam.DoFn):
-    """Removes the runs, when all partitions are merged, and yields the number of each file."""
-
-    def __init__(self, workspace: Workspace, num_files: int):
-        self.workspace, self.num_files = workspace, num_files
-
-    def process(self, item: tuple[None, Iterable[str]]):
-        partitions = sorted(item[1])
-        self.workspace.once("partitions", lambda: partitions)
-        remove(self.workspace.result(PLAN)["runs"])
-        yield from range(self.num_files)
+def _files(item: tuple[None, Iterable[str]], workspace: Workspace, num_files: int) -> range:
+    """Removes the runs, when all partitions are merged, and returns the number of each file."""
+    workspace.once("partitions", lambda: sorted(item[1]))
+    remove(workspace.result(PLAN)["runs"])
+    return range(num_files)
 
 
-class _WriteFile(beam.DoFn):
+def _write_file(number: int, workspace: Workspace) -> str:
     """Writes an output file of its shares of all partitions."""
 
-    def __init__(self, workspace: Workspace):
-        self.workspace = workspace
-
-    def process(self, number: int):
-        yield self.workspace.once(file_name(number), lambda: self._write(number))
-
-    def _write(self, number) -> str:
-        path = self.workspace.new_path(file_name(number))
+    def write(path: str) -> None:
         with open_file(path, "wb") as file:
-            for partition in self.workspace.result("partitions"):
+            for partition in workspace.result("partitions"):
                 file.write(read_segment(partition, number))
-        return path
+
+    return workspace.file(file_name(number), write)
 
 
 def file_name(number: int) -> str:

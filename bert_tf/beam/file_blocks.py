@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import apache_beam as beam
+
 from bert_tf.base.text_lines import FileSpan
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import InputFile, open_file
@@ -95,8 +97,13 @@ def write_spans(path: str, numbered: Iterable[tuple[int, list[FileSpan]]]) -> in
     return count
 
 
-def read_spans(path: str) -> Iterator[tuple[int, list[FileSpan]]]:
-    """Yields the numbered lists of spans of a file of `write_spans`."""
+@beam.ptransform_fn
+def spread_spans(pipeline: beam.Pipeline, path: str):
+    """The numbered lists of spans of a file of `write_spans`, spread over the workers."""
+    return pipeline | beam.Create([path]) | beam.FlatMap(_read_spans) | beam.Reshuffle()
+
+
+def _read_spans(path: str) -> Iterator[tuple[int, list[FileSpan]]]:
     with open_file(path) as file:
         for line in file:
             number, spans = json.loads(line)

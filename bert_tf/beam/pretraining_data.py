@@ -23,17 +23,15 @@ import apache_beam as beam
 from bert_tf.base.files import staged_files
 from bert_tf.base.progress import progress_bar
 from bert_tf.beam import document_scan, example_partitions, example_steps
-from bert_tf.beam.dead_letters import DeadLetter, refuse_dead_letters, without_repetitions
+from bert_tf.beam.dead_letters import DeadLetter, letters_of_blocks
 from bert_tf.beam.example_steps import ExampleSettings
 from bert_tf.beam.file_access import InputFile, copy, is_remote
-from bert_tf.beam.file_blocks import Block, file_blocks, read_spans, write_spans
+from bert_tf.beam.file_blocks import Block, file_blocks, spread_spans, write_spans
 from bert_tf.beam.progress import show_progress
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
 from bert_tf.tasks.pretraining import ChunkedCorpus, PretrainingSummary
-
-_BLOCKS = "blocks.jsonl"
 
 
 def scan_corpus(
@@ -62,13 +60,14 @@ def scan_corpus(
         DataError: If there is no text, or a damaged line or file without `keep_going`.
         UserError: If the pipeline fails.
     """
-    blocks = write_spans(workspace.path(_BLOCKS), file_blocks(files, settings.block_bytes))
-    build = functools.partial(_scan, workspace, settings.line_format, not keep_going)
+    spans = workspace.path("blocks.jsonl")
+    blocks = write_spans(spans, file_blocks(files, settings.block_bytes))
+    scan = document_scan.ScanBlock(workspace, settings.line_format, stops=not keep_going)
+    build = functools.partial(_add_scan, spans, scan)
     with show_progress(workspace, "checking the text", blocks, "scan-"):
         run_pipeline(build, options, max_retries)
-    letters = without_repetitions(document_scan.dead_letters(workspace, blocks))
-    if not keep_going:
-        refuse_dead_letters(letters)
+    names = map(document_scan.block_name, range(blocks))
+    letters = letters_of_blocks(workspace, names, document_scan.LETTERS, refuse=not keep_going)
     shown = {"desc": "dividing the text", "unit": " blocks", "disable": blocks < 100}
     numbers = progress_bar(range(blocks), **shown)
     corpus = document_scan.cut_documents(
@@ -136,13 +135,5 @@ def copy_outputs(files: Sequence[str], output_files: Sequence[str]) -> None:
             copy(source, target if is_remote(target) else os.path.join(staged[folder], name))
 
 
-def _scan(workspace, line_format, stops, pipeline) -> None:
-    """Adds the transforms of the first pipeline."""
-    (
-        pipeline
-        | beam.Create([workspace.path(_BLOCKS)])
-        | "blocks" >> beam.FlatMap(read_spans)
-        | beam.Reshuffle()
-        | beam.Map(lambda item: Block(*item))
-        | beam.ParDo(document_scan.ScanBlock(workspace, line_format, stops))
-    )
+def _add_scan(spans: str, scan: document_scan.ScanBlock, pipeline: beam.Pipeline) -> None:
+    pipeline | spread_spans(spans) | beam.Map(lambda item: Block(*item)) | beam.ParDo(scan)

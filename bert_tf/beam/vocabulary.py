@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import apache_beam as beam
 
 from bert_tf.base.text_lines import FileSpan
-from bert_tf.beam.dead_letters import DeadLetter, refuse_dead_letters, without_repetitions
+from bert_tf.beam.dead_letters import DeadLetter, letters_of_blocks
 from bert_tf.beam.file_access import InputFile, open_file, read_segment, write_segments
 from bert_tf.beam.file_blocks import (
     BLOCK_BYTES,
     file_blocks,
-    read_spans,
     readable_lines,
+    spread_spans,
     write_spans,
 )
 from bert_tf.beam.line_formats import LineFormat
@@ -32,7 +32,6 @@ from bert_tf.errors import DataError
 from bert_tf.text import count_words
 
 NUM_PARTS = 64  # of the distinct words
-_BLOCKS = "blocks.jsonl"
 
 
 def count_corpus(
@@ -61,15 +60,14 @@ def count_corpus(
         DataError: If there is a damaged line or file, without `keep_going`.
         UserError: If the pipeline fails.
     """
-    blocks = write_spans(workspace.path(_BLOCKS), file_blocks(files, block_bytes))
+    spans = workspace.path("blocks.jsonl")
+    blocks = write_spans(spans, file_blocks(files, block_bytes))
     count = CountBlock(workspace, line_format, normalization, not keep_going)
-    build = functools.partial(_add_steps, workspace, count)
+    build = functools.partial(_add_steps, workspace, spans, count)
     with show_progress(workspace, "counting words", blocks + NUM_PARTS, "counts-", "part-"):
         run_pipeline(build, options, max_retries)
-    found = (letter for number in range(blocks) for letter in _letters(workspace, number))
-    letters = without_repetitions(found)
-    if not keep_going:
-        refuse_dead_letters(letters)
+    names = map(_block_name, range(blocks))
+    letters = letters_of_blocks(workspace, names, NUM_PARTS, refuse=not keep_going)
     counts = {}
     for part in range(NUM_PARTS):
         with open_file(workspace.result(_part_name(part))) as file:
@@ -77,17 +75,15 @@ def count_corpus(
     return counts, letters
 
 
-def _add_steps(workspace: Workspace, count: "CountBlock", pipeline: beam.Pipeline) -> None:
+def _add_steps(workspace: Workspace, spans: str, count: "CountBlock", pipeline) -> None:
     (
         pipeline
-        | beam.Create([workspace.path(_BLOCKS)])
-        | "blocks" >> beam.FlatMap(read_spans)
-        | "spread blocks" >> beam.Reshuffle()
+        | "blocks" >> spread_spans(spans)
         | "count words" >> beam.ParDo(count)
         | "all blocks" >> beam.GroupByKey()
-        | "parts" >> beam.ParDo(_Parts(workspace))
+        | "parts" >> beam.FlatMap(_parts, workspace)
         | "spread parts" >> beam.Reshuffle()
-        | "add" >> beam.ParDo(_AddPart(workspace))
+        | "add" >> beam.Map(_add_part, workspace)
     )
 
 
@@ -112,18 +108,17 @@ class CountBlock(beam.DoFn):
 
     def process(self, item: tuple[int, list[FileSpan]]):
         number, spans = item
-        yield None, self.workspace.once(_block_name(number), lambda: self._count(number, spans))
+        name = _block_name(number)
+        yield None, self.workspace.file(name, lambda path: self._count(path, spans))
 
-    def _count(self, number, spans) -> str:
+    def _count(self, path, spans) -> None:
         letters: list[DeadLetter] = []
         texts = itertools.chain.from_iterable(self._texts(span, letters) for span in spans)
         counts = count_words(texts, *self.normalization, progress=False)
         parts: list[dict[str, int]] = [{} for _ in range(NUM_PARTS)]
         for word, count in counts.items():
             parts[zlib.crc32(word.encode()) % NUM_PARTS][word] = count
-        path = self.workspace.new_path(_block_name(number))
         write_segments(path, [[json.dumps(part).encode()] for part in [*parts, letters]])
-        return path
 
     def _texts(self, span: FileSpan, letters: list[DeadLetter]) -> Iterator[str]:
         for position, line in readable_lines(span, letters):
@@ -135,40 +130,23 @@ class CountBlock(beam.DoFn):
                 letters.append(DeadLetter.of(span.path, position, line, error))
 
 
-class _Parts(beam.DoFn):
-    """Yields the number of each part, when all blocks are counted."""
-
-    def __init__(self, workspace: Workspace):
-        self.workspace = workspace
-
-    def process(self, item: tuple[None, Iterable[str]]):
-        blocks = sorted(item[1])
-        self.workspace.once("blocks", lambda: blocks)
-        yield from range(NUM_PARTS)
+def _parts(item: tuple[None, Iterable[str]], workspace: Workspace) -> range:
+    """Returns the number of each part, when all blocks are counted."""
+    workspace.once("blocks", lambda: sorted(item[1]))
+    return range(NUM_PARTS)
 
 
-class _AddPart(beam.DoFn):
+def _add_part(part: int, workspace: Workspace) -> str:
     """Writes the sum of a part over all blocks."""
 
-    def __init__(self, workspace: Workspace):
-        self.workspace = workspace
-
-    def process(self, part: int):
-        yield self.workspace.once(_part_name(part), lambda: self._add(part))
-
-    def _add(self, part) -> str:
+    def write(path: str) -> None:
         counts: collections.Counter[str] = collections.Counter()
-        for block in self.workspace.result("blocks"):
+        for block in workspace.result("blocks"):
             counts.update(json.loads(read_segment(block, part)))
-        path = self.workspace.new_path(_part_name(part))
         with open_file(path, "wb") as file:
             file.write(json.dumps(counts).encode())
-        return path
 
-
-def _letters(workspace: Workspace, number: int) -> Iterator[DeadLetter]:
-    path = workspace.result(_block_name(number))
-    return (DeadLetter(*fields) for fields in json.loads(read_segment(path, NUM_PARTS)))
+    return workspace.file(_part_name(part), write)
 
 
 def _block_name(number: int) -> str:

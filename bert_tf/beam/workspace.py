@@ -69,6 +69,16 @@ class Workspace:
             rename(unfinished, self._result_path(name))
         return result
 
+    def file(self, name: str, write: Callable[[str], object]) -> str:
+        """Returns the file that is the result of the work `name`, which `write(path)` writes."""
+
+        def work() -> str:
+            path = self.new_path(name)
+            write(path)
+            return path
+
+        return self.once(name, work)
+
     def result(self, name: str) -> Any:
         """Returns the result of the work `name`, or None if it is not done."""
         path = self._result_path(name)
