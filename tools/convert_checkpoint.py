@@ -16,15 +16,13 @@ its inputs and outputs. The checkpoint's class or its head says what the model i
 
 import dataclasses
 
-from bert_tf import tasks
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
-from bert_tf.tools.common.checkpoint_flags import load_tokenizer
+from bert_tf.tools.common.checkpoint_flags import exported_specs, load_tokenizer
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 SAVED_MODEL = "saved_model"
-SPECS = {spec.name: spec for spec in tasks.specs() if spec.serving}
 
 define_flags(f"""
     input (str): The checkpoint to read: a directory, a file, a prefix or a Hub name (org/name).
@@ -35,8 +33,8 @@ define_flags(f"""
     vocab_file (str): The vocabulary file. Default: the one next to the weights.
     do_lower_case (bool): Whether the model's text is converted to lower case. Default: as the
         tokenizer's files say.
-    model (auto|{"|".join(SPECS)}, auto): For a SavedModel: its task. `auto` reads it from the
-        checkpoint; a checkpoint of pre-training is exported for masked words.
+    model (auto|{"|".join(exported_specs())}, auto): For a SavedModel: its task. `auto` reads it
+        from the checkpoint; a checkpoint of pre-training is exported for masked words.
     pairs (bool, false): For the SavedModel of a classifier: two inputs, `text` and `pair`, instead
         of one.
     verify (bool, false): Whether to open the output, run both models on the same input and print
@@ -88,7 +86,7 @@ def write_saved_model():
     if FLAGS.model == "auto":
         model_class = servable_class(FLAGS.input, FLAGS.config_file)
     else:
-        model_class = SPECS[FLAGS.model].model_class()
+        model_class = exported_specs()[FLAGS.model].model_class()
     tokenizer = load_tokenizer(FLAGS.input)
     options = {} if tokenizer is None else {"tokenizer": tokenizer}
     model = model_class.from_pretrained(FLAGS.input, config_file=FLAGS.config_file, **options)

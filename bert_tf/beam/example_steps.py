@@ -185,7 +185,7 @@ def _merge(item: tuple[int, int], workspace: Workspace, num_files: int) -> tuple
     return None, workspace.file(f"partition-{partition:08}", write)
 
 
-def _files(item: tuple[None, Iterable[str]], workspace: Workspace, num_files: int) -> range:
+def _files(item: tuple[None, Iterable[str]], workspace: Workspace, num_files: int) -> Iterable[int]:
     """Removes the runs, when all partitions are merged, and returns the number of each file."""
     workspace.once("partitions", lambda: sorted(item[1]))
     remove(workspace.result(PLAN)["runs"])

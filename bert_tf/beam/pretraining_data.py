@@ -27,8 +27,7 @@ from bert_tf.beam.dead_letters import DeadLetter, letters_of_blocks
 from bert_tf.beam.example_steps import ExampleSettings
 from bert_tf.beam.file_access import InputFile, copy, is_remote
 from bert_tf.beam.file_blocks import Block, file_blocks, spread_spans, write_spans
-from bert_tf.beam.progress import show_progress
-from bert_tf.beam.running import run_pipeline
+from bert_tf.beam.running import run_pipeline, show_progress
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
 from bert_tf.tasks.pretraining import ChunkedCorpus, PretrainingSummary

@@ -1,4 +1,4 @@
-"""Runs a pipeline, and again what is missing if a worker is lost.
+"""Runs a pipeline, and again what is missing if a worker is lost; shows its progress.
 
 Other runners repeat the work of a lost worker themselves. The DirectRunner (Beam 2.77) waits
 forever for a worker that was killed. With several processes the pipeline is therefore started in a
@@ -6,6 +6,7 @@ process of its own, which ends when it loses a worker; the next attempt finds th
 in the `Workspace`.
 """
 
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -13,13 +14,17 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 
+from bert_tf.base.progress import progress_bar
+from bert_tf.beam.file_access import is_remote
+from bert_tf.beam.workspace import RESULT, Workspace
 from bert_tf.errors import UserError, require
 
+SECONDS_BETWEEN_COUNTS = 2.0
 _WORKER_LOST = 75  # the exit status of a driver; EX_TEMPFAIL in <sysexits.h>
 _LOST = "a worker process was lost, most often because memory ran out"
 # The thread that waits for a worker process of the DirectRunner, in
@@ -66,6 +71,36 @@ def run_pipeline(
                 flush=True,
             )
     raise UserError(f"The pipeline must run to its end. Received, {max_retries + 1} times: {error}")
+
+
+@contextlib.contextmanager
+def show_progress(workspace: Workspace, title: str, total: int, *prefixes: str) -> Iterator[None]:
+    """Shows, while the block runs, how many pieces of work with these prefixes are done.
+
+    Runners of other machines show the progress in their own user interfaces.
+    """
+    if is_remote(workspace.directory):
+        yield
+        return
+    ended = threading.Event()
+    with progress_bar(desc=title, total=total) as bar:
+        arguments = (workspace.directory, prefixes, bar, ended)
+        thread = threading.Thread(target=_count, args=arguments, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def _count(directory, prefixes, bar, ended) -> None:
+    is_last = False
+    while not is_last:
+        is_last = ended.wait(SECONDS_BETWEEN_COUNTS)
+        names = os.listdir(directory)
+        done = sum(name.startswith(prefixes) and name.endswith(RESULT) for name in names)
+        bar.update(done - bar.n)
 
 
 def _has_worker_processes(options: PipelineOptions) -> bool:

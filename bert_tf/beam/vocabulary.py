@@ -25,8 +25,7 @@ from bert_tf.beam.file_blocks import (
     write_spans,
 )
 from bert_tf.beam.line_formats import LineFormat
-from bert_tf.beam.progress import show_progress
-from bert_tf.beam.running import run_pipeline
+from bert_tf.beam.running import run_pipeline, show_progress
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
 from bert_tf.text import count_words
@@ -130,7 +129,7 @@ class CountBlock(beam.DoFn):
                 letters.append(DeadLetter.of(span.path, position, line, error))
 
 
-def _parts(item: tuple[None, Iterable[str]], workspace: Workspace) -> range:
+def _parts(item: tuple[None, Iterable[str]], workspace: Workspace) -> Iterable[int]:
     """Returns the number of each part, when all blocks are counted."""
     workspace.once("blocks", lambda: sorted(item[1]))
     return range(NUM_PARTS)

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inspection.batches import in_parts
-from bert_tf.inspection.inspected_row import SPECIAL, InspectedRow
+from bert_tf.inspection.inspected_row import SPECIAL, InspectedRow, in_parts
 from bert_tf.inspection.targets import Target
 
 

@@ -1,9 +1,15 @@
-"""The most probable pieces at places of a text, as ids and probabilities."""
+"""The most probable pieces at places of a text, as a masked-LM head predicts them.
 
-from typing import NamedTuple
+References: Salazar et al. 2020 (arXiv 1910.14659), section 2, hides one piece at a time;
+nostalgebraist 2020, "interpreting GPT: the logit lens", reads each layer.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from bert_tf.inspection.inspected_row import InspectedRow, parts
 
 LOGITS_AT_ONCE = 128  # of logits over the vocabulary
 
@@ -47,3 +53,61 @@ def join_candidates(found: list[PieceCandidates]) -> PieceCandidates:
 def has_word_head(model) -> bool:
     """Returns whether the model predicts masked words, and not the next word."""
     return hasattr(model, "word_logits") and getattr(model, "objective", None) != "ltr"
+
+
+def masked_words(
+    model: Any, row: InspectedRow, places: np.ndarray | None = None, top_k: int = 5
+) -> PieceCandidates:
+    """Returns the most probable pieces at each place while only it is hidden by `[MASK]`.
+
+    Args:
+        model: A model with a masked-LM head.
+        row: The row, of a tokenizer with a mask token.
+        places: The tokens to hide, int `[P]`; None for all T.
+        top_k: How many pieces.
+    """
+    places = np.arange(len(row)) if places is None else np.asarray(places)
+    found = []
+    for part in parts(len(places), len(row)):
+        hidden = places[part]  # [B]
+        token_ids = np.repeat(row.ids[np.newaxis], len(hidden), axis=0)  # [B, T]
+        token_ids[np.arange(len(hidden)), hidden] = row.tokenizer.mask_token_id
+        tokens = row.copies(len(hidden), token_ids=tf.constant(token_ids))
+        outputs = model.backbone(tokens, output_word_embeddings=True)
+        positions = tf.constant(hidden[:, np.newaxis], tf.int32)  # [B, 1]
+        logits = tf.squeeze(model.word_logits(outputs, positions), 1)  # [B, 1, V] -> [B, V]
+        found.append(best_candidates(logits, row.ids[hidden], top_k, len(row.readable)))
+    return join_candidates(found)
+
+
+def layer_lens(
+    model: Any, row: InspectedRow, hidden_states: np.ndarray, top_k: int = 5
+) -> PieceCandidates:
+    """Returns the most probable pieces for every token after every layer.
+
+    The head was trained on the last layer only, so what it says about early layers is a rough
+    guide.
+
+    Args:
+        model: A model with a masked-LM head.
+        row: The row.
+        hidden_states: float32 `[L + 1, T, H]`, of which the first are the embeddings.
+        top_k: How many pieces.
+
+    Returns:
+        `PieceCandidates` of places `[L + 1, T]`.
+    """
+    table = tf.cast(model.backbone.embeddings.word_table(), model.compute_dtype)
+    layers, length, _ = hidden_states.shape
+    rows = hidden_states.reshape(layers * length, -1)  # [(L + 1) T, H]
+    own = np.tile(row.ids, layers)
+    found = []
+    for start in range(0, len(rows), LOGITS_AT_ONCE):
+        part = slice(start, start + LOGITS_AT_ONCE)
+        states = tf.cast(tf.constant(rows[part]), model.compute_dtype)
+        logits = model.masked_lm_head(states, word_embeddings=table)
+        found.append(best_candidates(logits, own[part], top_k, len(row.readable)))
+    shaped = (
+        values.reshape(layers, length, *values.shape[1:]) for values in join_candidates(found)
+    )
+    return PieceCandidates(*shaped)

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inspection.batches import in_parts
-from bert_tf.inspection.inspected_row import InspectedRow
+from bert_tf.inspection.inspected_row import InspectedRow, in_parts
 from bert_tf.inspection.targets import Target, TargetAnswer
 
 

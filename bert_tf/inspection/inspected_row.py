@@ -3,6 +3,7 @@
 Glossary: `T` tokens of the row.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from bert_tf.text import Tokenizer
 
 # The number of a text, and of a word, that special tokens such as [CLS] have.
 SPECIAL = -1
+TOKENS_OF_COPIES = 4096  # of changed copies of a row that are computed at a time
 _CLS, _SEP = -1, -2  # in place of the number of a piece
 
 
@@ -128,3 +130,20 @@ def require_text(name: str, text: str) -> None:
             f"`{name}` must be valid Unicode. Received: half of a surrogate pair, "
             f"U+{ord(text[error.start]):04X}, at character {error.start}"
         ) from None
+
+
+def parts(num_rows: int, length: int) -> Iterator[slice]:
+    """Yields slices of rows with at most `TOKENS_OF_COPIES` tokens together, or one row.
+
+    Example:
+        >>> [part.stop - part.start for part in parts(5, 2000)]
+        [2, 2, 1]
+    """
+    size = max(1, TOKENS_OF_COPIES // max(length, 1))
+    for start in range(0, num_rows, size):
+        yield slice(start, min(start + size, num_rows))
+
+
+def in_parts(num_rows: int, length: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
+    """Returns what `compute` returns for the parts of the rows, one after another."""
+    return np.concatenate([np.asarray(compute(part)) for part in parts(num_rows, length)])

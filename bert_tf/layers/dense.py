@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.base import keras_compat
 from bert_tf.base.keras_compat import QuickLayer
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.kernels.epilogue import Epilogue, FloatKernel
@@ -161,8 +161,7 @@ class Dense(QuickLayer):
         Reference: Hu et al. 2021 (arXiv 2106.09685); `keras.layers.Dense.enable_lora`.
         """
         self._require_float_kernel("given LoRA")
-        if rank < 1:
-            raise UserError(f"`rank` must be at least 1. Received: rank={rank}")
+        require(rank >= 1, "must be at least 1", UserError, rank=rank)
         with keras_compat.unlocked(self):
             self.lora_kernel_a = self.add_weight(
                 name="lora_kernel_a", shape=[self.kernel.shape[0], rank], initializer="he_uniform"

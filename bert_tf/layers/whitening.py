@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.keras_compat import QuickLayer
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 
 # Directions with a variance below this fraction of the largest are noise, which 1 / sqrt amplifies.
 _SMALLEST_VARIANCE = 1e-9
@@ -49,11 +49,8 @@ class Whitening(QuickLayer):
         self.units = units
 
     def build(self, input_shape):
-        if not 1 <= self.units <= input_shape[-1]:
-            raise UserError(
-                f"`units` must be in [1, {input_shape[-1]}], the size of the vectors. "
-                f"Received: units={self.units}"
-            )
+        rule = f"must be in [1, {input_shape[-1]}], the size of the vectors"
+        require(1 <= self.units <= input_shape[-1], rule, UserError, units=self.units)
         options = {"initializer": "zeros", "dtype": "float32", "autocast": False}
         self.kernel = self.add_weight(
             name="kernel", shape=[input_shape[-1], self.units], trainable=False, **options

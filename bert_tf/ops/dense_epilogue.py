@@ -1,6 +1,7 @@
 """The computation after the matmul of `fused_dense` and of `quantized_dense`.
 
-The module checks its arguments and has its reference implementation.
+The module checks its arguments, and those of the two feed-forward ops, and has its reference
+implementation.
 """
 
 import dataclasses
@@ -70,10 +71,7 @@ def checked_dense(
         **tensors, bias=bias, residual=residual, gamma=gamma, beta=beta
     )
     epilogue = DenseEpilogue(int(units), bias, activation, residual, gamma, beta, float(epsilon))
-    if activation not in FUSED_ACTIVATIONS:
-        raise ValueError(
-            f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
-        )
+    _check_common(tensors[0], activation, epsilon)
     if activation is not None and (residual is not None or gamma is not None):
         raise ValueError(
             "`activation` must be None if `residual` or `gamma` is given. "
@@ -84,12 +82,36 @@ def checked_dense(
             "`gamma` and `beta` must be given together. "
             f"Received: {'gamma' if gamma is None else 'beta'}=None"
         )
-    if not epilogue.epsilon >= 0.0:
+    return tensors, epilogue
+
+
+def checked_feed_forward(
+    x, first_bias, second_bias, gamma, beta, activation, epsilon
+) -> list[tf.Tensor]:
+    """Returns the first five, arguments of `fused_feed_forward`, as tensors of one dtype.
+
+    Shapes other than the rank of x are not checked here: see `check_vectors`.
+
+    Raises:
+        TypeError: If a dtype is not float32, bfloat16 or float16, or if the dtypes differ.
+        ValueError: If x is not a matrix, the activation is unknown, or epsilon is negative.
+    """
+    tensors = float_tensors(
+        x=x, first_bias=first_bias, second_bias=second_bias, gamma=gamma, beta=beta
+    )
+    _check_common(tensors[0], activation, epsilon)
+    return tensors
+
+
+def _check_common(x: tf.Tensor, activation: str | None, epsilon: float) -> None:
+    if activation not in FUSED_ACTIVATIONS:
+        raise ValueError(
+            f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
+        )
+    if not epsilon >= 0.0:
         raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
-    x = tensors[0]
     if x.shape.rank not in (None, 2):
         raise ValueError(f"`x` must have shape [M, K]. Received: x.shape={x.shape}")
-    return tensors, epilogue
 
 
 def check_dense_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
@@ -110,6 +132,19 @@ def check_dense_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
             raise ValueError(
                 f"`{name}` must have shape {shape} if x.shape={x.shape} and units={units}. "
                 f"Received: {name}.shape={tensor.shape}"
+            )
+
+
+def check_vectors(x: tf.Tensor, inner_units: int, vectors: dict) -> None:
+    """Raises `ValueError` for vectors that do not have their size, as far as the shapes are known.
+
+    `vectors` has tuples (vector, expected size) by name; the size may be None.
+    """
+    for name, (vector, size) in vectors.items():
+        if not vector.shape.is_compatible_with([size]):
+            raise ValueError(
+                f"`{name}` must have shape [{size}] if x.shape={x.shape} and "
+                f"inner_units={inner_units}. Received: {name}.shape={vector.shape}"
             )
 
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
+from bert_tf.ops.dense_epilogue import check_vectors, checked_feed_forward
 from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.ops.feed_forward_arguments import check_vectors, checked_feed_forward
 from bert_tf.ops.quantized_dense import QuantizedKernel, quantized_dense, quantized_kernel
 
 

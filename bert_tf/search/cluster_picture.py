@@ -8,7 +8,7 @@ import numpy as np
 from bert_tf.base.files import atomic_path
 from bert_tf.base.optional_packages import require_package
 from bert_tf.base.vectors import as_finite_floats, as_matrix
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 
 _FORMATS = (".png", ".svg", ".pdf")
 _COLORS = "tab20"  # matplotlib's largest set of colors that can be distinguished
@@ -40,8 +40,7 @@ def draw_clusters(
     """
     path = os.fspath(path)
     suffix = os.path.splitext(path)[1].lower()
-    if suffix not in _FORMATS:
-        raise UserError(f"`path` must end in one of {_FORMATS}. Received: path={path!r}.")
+    require(suffix in _FORMATS, f"must end in one of {_FORMATS}", UserError, path=path)
     vectors = as_finite_floats(as_matrix(vectors, "vectors"), False, "vectors")
     clusters = np.asarray(clusters)
     if len(vectors) < 2 or clusters.shape != (len(vectors),):

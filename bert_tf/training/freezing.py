@@ -2,7 +2,7 @@
 
 import keras
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 
 
 def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) -> None:
@@ -86,9 +86,6 @@ def encoder_blocks(model: keras.Model, num_layers: int) -> list[keras.layers.Lay
         UserError: If there are fewer.
     """
     blocks = model.backbone.encoder.blocks
-    if not 0 <= num_layers <= len(blocks):
-        raise UserError(
-            f"`num_layers` must be in [0, {len(blocks)}], the number of blocks. "
-            f"Received: num_layers={num_layers}"
-        )
+    rule = f"must be in [0, {len(blocks)}], the number of blocks"
+    require(0 <= num_layers <= len(blocks), rule, UserError, num_layers=num_layers)
     return blocks

@@ -2,11 +2,17 @@
 
 import os
 
+from bert_tf import tasks
 from bert_tf.errors import UserError
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 FLAG_HEADINGS = (("", "Model to start from"),)
+
+
+def exported_specs() -> dict[str, tasks.TaskSpec]:
+    """Returns the specs of tasks that are exported, by name; also those of --import_modules."""
+    return {spec.name: spec for spec in tasks.specs() if spec.serving}
 
 
 def define_start():

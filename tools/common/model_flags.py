@@ -1,16 +1,11 @@
 """The flags for a trained model of any task, and for the texts to calibrate it with."""
 
-from bert_tf import tasks
 from bert_tf.errors import UserError
+from bert_tf.tools.common.checkpoint_flags import exported_specs
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_texts
 
 FLAG_HEADINGS = (("", "Model"),)
-
-
-def exported_specs() -> dict[str, tasks.TaskSpec]:
-    """Returns the specs of tasks that are exported, by name; also those of --import_modules."""
-    return {spec.name: spec for spec in tasks.specs() if spec.serving}
 
 
 define_flags(f"""

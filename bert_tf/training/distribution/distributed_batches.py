@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.inputs.balanced_rows import deal_in_graph
 
 
@@ -52,11 +52,8 @@ class DistributedBatches:
 
     def __post_init__(self):
         self.devices = self.strategy.num_replicas_in_sync
-        if self.batch_size % self.devices:
-            raise UserError(
-                f"`batch_size` must be a multiple of the number of devices, {self.devices}. "
-                f"Received: batch_size={self.batch_size}"
-            )
+        rule = f"must be a multiple of the number of devices, {self.devices}"
+        require(self.batch_size % self.devices == 0, rule, UserError, batch_size=self.batch_size)
 
     def from_step(self, step: int):
         """Returns the batches of the steps after `step` for `fit` and `evaluate`."""

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.pipeline import PipelinePlacement, wrap_backbone
 from bert_tf.ops import native
@@ -107,10 +107,8 @@ def make_pipeline_devices(count: int) -> list[str]:
     """
     gpus = tf.config.list_logical_devices("GPU") if tf.config.list_physical_devices("GPU") else []
     if gpus:
-        if len(gpus) < count:
-            raise UserError(
-                f"`count` must be at most {len(gpus)}, the number of GPUs. Received: count={count}"
-            )
+        rule = f"must be at most {len(gpus)}, the number of GPUs"
+        require(count <= len(gpus), rule, UserError, count=count)
         return [gpu.name for gpu in gpus[:count]]
     logical = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
     try:
@@ -159,8 +157,7 @@ def _checked_devices(devices, num_blocks):
         raise UserError(
             f"`devices` must be 1 to {num_blocks}, the number of blocks. Received: {len(names)}"
         )
-    if len(set(names)) < len(names):
-        raise UserError(f"`devices` must be different. Received: devices={list(devices)}")
+    require(len(set(names)) == len(names), "must be different", UserError, devices=list(devices))
     return names
 
 

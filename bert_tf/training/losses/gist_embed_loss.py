@@ -7,7 +7,7 @@ text.
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.training.losses.sentence_losses import SentenceLoss, checked_size
 
 TEMPERATURE = 0.01  # sentence-transformers, GISTEmbedLoss
@@ -58,8 +58,7 @@ class GISTEmbedLoss(SentenceLoss):
         mini_batch_size: int | None = None,
         no_duplicates: bool = False,
     ):
-        if not temperature > 0:
-            raise UserError(f"`temperature` must be positive. Received: temperature={temperature}")
+        require(temperature > 0, "must be positive", UserError, temperature=temperature)
         require_one_of("margin_strategy", margin_strategy, ("absolute", "relative"))
         self.temperature = temperature
         self.margin = margin

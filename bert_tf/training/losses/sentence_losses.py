@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.layers.dense import Dense
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, require_mean
 
@@ -116,10 +116,7 @@ class ClassificationLoss(SentenceLoss):
     """
 
     def __init__(self, num_classes: int = 3, loss: SparseCrossentropy | None = None):
-        if num_classes < 2:
-            raise UserError(
-                f"`num_classes` must be at least 2. Received: num_classes={num_classes}"
-            )
+        require(num_classes >= 2, "must be at least 2", UserError, num_classes=num_classes)
         self.num_classes = num_classes
         self.loss = loss or SparseCrossentropy()
         require_mean(self.loss)
@@ -214,8 +211,7 @@ class MultipleNegativesRankingLoss(SentenceLoss):
         similarity: str = "cosine",
         no_duplicates: bool = False,
     ):
-        if not scale > 0:
-            raise UserError(f"`scale` must be positive. Received: scale={scale}")
+        require(scale > 0, "must be positive", UserError, scale=scale)
         require_one_of("similarity", similarity, SIMILARITIES)
         self.scale = scale
         self.symmetric = symmetric
@@ -400,8 +396,7 @@ class TripletLoss(SentenceLoss):
 
     def __init__(self, distance: str = "euclidean", margin: float = TRIPLET_MARGIN):
         require_one_of("distance", distance, ("euclidean", "cosine"))
-        if not margin > 0:
-            raise UserError(f"`margin` must be positive. Received: margin={margin}")
+        require(margin > 0, "must be positive", UserError, margin=margin)
         self.distance = distance
         self.margin = margin
 
@@ -437,11 +432,8 @@ def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
     """
     if isinstance(objective, SentenceLoss):
         return objective
-    if objective not in SENTENCE_LOSSES:
-        raise UserError(
-            f"`objective` must be one of {sorted(SENTENCE_LOSSES)} or a SentenceLoss. "
-            f"Received: objective={objective!r}"
-        )
+    rule = f"must be one of {sorted(SENTENCE_LOSSES)} or a SentenceLoss"
+    require(objective in SENTENCE_LOSSES, rule, UserError, objective=objective)
     return SENTENCE_LOSSES[objective]()
 
 

@@ -6,7 +6,7 @@ Glossary: `B` rows, `T` tokens of a row.
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.inputs.labels import IGNORED, are_labels_of_tokens, check_ids
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
@@ -82,11 +82,8 @@ class OwnTokenLoss(TokenLoss):
         Raises:
             UserError: For another loss and for metrics.
         """
-        if loss not in ("auto", None):
-            raise UserError(
-                f"`loss` must be left out: {type(self).__name__} has its own, over "
-                f"{self.loss_items}. Received: loss={loss!r}"
-            )
+        rule = f"must be left out: {type(self).__name__} has its own, over {self.loss_items}"
+        require(loss in ("auto", None), rule, UserError, loss=loss)
         super().compile(optimizer, **kwargs)
 
     def item_weights(self, x, y, sample_weight):
