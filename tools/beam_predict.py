@@ -21,6 +21,7 @@ from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.beam_flags import is_local, num_workers, pipeline_options
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_flags import kind_of_model
 
@@ -75,9 +76,8 @@ def method() -> str:
     name = kind_of_model().__name__
     fitting = [one for one, (spec, _) in tasks.answers().items() if spec.model == name]
     if not fitting or FLAGS.method not in ("auto", *fitting):
-        raise UserError(
-            f"--method must be one that the model has: {', '.join(fitting) or 'none'} for {name}. "
-            f"Received: --method={FLAGS.method}"
+        raise flag_error(
+            "method", f"must be one that the model has: {', '.join(fitting) or 'none'} for {name}"
         )
     return fitting[0] if FLAGS.method == "auto" else FLAGS.method
 
@@ -92,15 +92,13 @@ def text_names(chosen: str, formats: set[str]) -> tuple[str, ...]:
     spec, asked = tasks.answers()[chosen]
     if 1 not in asked.texts and pair is None:
         if formats != {"text"}:
-            raise UserError(
-                f"--pair_column must be given with --method={chosen}, which takes pairs. "
-                "Received: --pair_column=None"
+            raise flag_error(
+                "pair_column", f"must be given with --method={chosen}, which takes pairs"
             )
         pair = "pair"
     if 2 not in asked.texts and pair is not None:
-        raise UserError(
-            f"--pair_column must not be set with --method={chosen}, which takes single texts. "
-            f"Received: --pair_column={pair}"
+        raise flag_error(
+            "pair_column", f"must not be set with --method={chosen}, which takes single texts"
         )
     texts = (FLAGS.text_column,) if pair is None else (FLAGS.text_column, pair)
     names = (*texts, *spec.given_inputs)
@@ -114,10 +112,7 @@ def text_names(chosen: str, formats: set[str]) -> tuple[str, ...]:
 
 def check_output():
     if not os.path.basename(FLAGS.output_file):
-        raise UserError(
-            "--output_file must be a path with a name, to which numbers are added. Received: "
-            f"--output_file={FLAGS.output_file}"
-        )
+        raise flag_error("output_file", "must be a path with a name, to which numbers are added")
     if "://" not in FLAGS.output_file:
         tool.require_writable(os.path.dirname(FLAGS.output_file) or ".", "output_file")
 
@@ -165,9 +160,7 @@ def main():
     require_package("apache_beam", "Beam programs")
     check_output()
     if FLAGS.relevant_label is not None and FLAGS.method not in ("auto", "rerank"):
-        raise UserError(
-            f"--relevant_label must be used with --method=rerank. Received: --method={FLAGS.method}"
-        )
+        raise flag_error("relevant_label", "must be used with --method=rerank", "method")
     chosen = method()
     if chosen == "classify" and FLAGS.relevant_label is not None:
         raise UserError("--method must be rerank with --relevant_label. Received: --method=auto")

@@ -21,6 +21,7 @@ from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
 from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.search.index_files import require_index_or_nothing
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.prediction_rows import about_how_many_rows
@@ -81,9 +82,8 @@ def rows_of_input():
 
 def main():
     if FLAGS.devices is not None and len(FLAGS.devices) != FLAGS.num_processes:
-        raise UserError(
-            "--devices must have one GPU for each of --num_processes. Received: "
-            f"--devices={','.join(FLAGS.devices)}, --num_processes={FLAGS.num_processes}"
+        raise flag_error(
+            "devices", "must have one GPU for each of --num_processes", "num_processes"
         )
     require_index_or_nothing(FLAGS.output_dir)
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_dir)), "output_dir")

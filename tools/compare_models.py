@@ -12,6 +12,7 @@ tasks and files are those of bert-tf run_classifier.
 
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
 from bert_tf.tools.common.task_flags import (
@@ -75,10 +76,7 @@ def main():
         )
 
     if not FLAGS.model_dirs or len(set(FLAGS.model_dirs)) != len(FLAGS.model_dirs):
-        raise UserError(
-            "--model_dirs must be different directories. Received: "
-            f"--model_dirs={','.join(FLAGS.model_dirs)}"
-        )
+        raise flag_error("model_dirs", "must be different directories")
     require_scikit_learn()
     task = task_from_flags()
     examples = read_examples(task, FLAGS.split, known_labels(task, *FLAGS.model_dirs))

@@ -19,6 +19,7 @@ import dataclasses
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checkpoint_flags import exported_specs, load_tokenizer
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -110,10 +111,7 @@ def main():
         return
     for flag in ("model", "pairs"):
         if FLAGS[flag].value != FLAGS[flag].default:
-            raise UserError(
-                f"--{flag} must be used with --format={SAVED_MODEL}. Received: "
-                f"--format={FLAGS.format}"
-            )
+            raise flag_error(flag, f"must be used with --format={SAVED_MODEL}", "format")
     tool.require_writable(FLAGS.output, "output")
     from bert_tf.checkpoints import convert
 

@@ -26,7 +26,7 @@ import os
 
 from bert_tf.errors import UserError
 from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, task_flags, tool
-from bert_tf.tools.common.checks import options_of, require_one, require_other_directory
+from bert_tf.tools.common.checks import flag_error, options_of, require_one, require_other_directory
 from bert_tf.tools.common.console import print_model
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
@@ -65,22 +65,16 @@ def check_flags():
     fine_tuning_flags.check_flags(works={})
     require_one("student", "num_hidden_layers", "student_layers")
     if FLAGS.student_layers and not all(layer.isdecimal() for layer in FLAGS.student_layers):
-        raise UserError(
-            "--student_layers must be numbers of blocks, counted from 0. Received: "
-            f"--student_layers={','.join(FLAGS.student_layers)}"
-        )
+        raise flag_error("student_layers", "must be numbers of blocks, counted from 0")
     for name in ("teacher", "student"):
         if FLAGS[name].value:
             target = os.path.join(FLAGS.output_dir, "model")
             require_other_directory(target, name, "whose model/ would be overwritten")
     if not FLAGS.temperature > 0:
-        raise UserError(
-            f"--temperature must be above 0. Received: --temperature={FLAGS.temperature}"
-        )
+        raise flag_error("temperature", "must be above 0")
     if FLAGS.unlabeled_file and FLAGS.logits_weight < 1:
-        raise UserError(
-            "--logits_weight must be 1 with --unlabeled_file, so that no labels are used. "
-            f"Received: --logits_weight={FLAGS.logits_weight}"
+        raise flag_error(
+            "logits_weight", "must be 1 with --unlabeled_file, so that no labels are used"
         )
     if FLAGS.logits_weight == 1 and fine_tuning_flags.changes_loss():
         raise UserError(

@@ -15,6 +15,7 @@ import os
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.training_memory import (
     OBJECTIVES,
@@ -53,9 +54,7 @@ def make_run() -> PretrainingRun:
         UserError: If they contradict each other.
     """
     if FLAGS.model not in _MODELS and not os.path.isfile(FLAGS.model):
-        raise UserError(
-            f"--model must be {', '.join(_MODELS)}, or a JSON file. Received: --model={FLAGS.model}"
-        )
+        raise flag_error("model", f"must be {', '.join(_MODELS)}, or a JSON file")
     config = _MODELS.get(FLAGS.model, lambda: BertConfig.from_json_file(FLAGS.model))()
     batch, parts = FLAGS.train_batch_size, FLAGS.num_replicas * FLAGS.gradient_accumulation_steps
     most_replicas = 1 if FLAGS.pipeline_stages > 1 else FLAGS.num_replicas
@@ -66,9 +65,7 @@ def make_run() -> PretrainingRun:
         ("num_replicas", most_replicas, "as a pipeline is not replicated"),
     ):
         if FLAGS[name].value > limit:
-            raise UserError(
-                f"--{name} must be at most {limit}, {what}. Received: --{name}={FLAGS[name].value}"
-            )
+            raise flag_error(name, f"must be at most {limit}, {what}")
     if batch % parts:
         raise UserError(
             "--train_batch_size must be a multiple of --num_replicas × "

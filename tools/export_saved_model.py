@@ -17,6 +17,7 @@ With --noportable, --precision=auto is the fastest without 8-bit integers.
 
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import define_flags
 from bert_tf.tools.common.model_flags import (
@@ -60,9 +61,7 @@ def main():
         )
     given = [name for name in _HOW_TO_QUANTIZE if FLAGS[name].value != FLAGS[name].default]
     if given and not FLAGS.quantize:
-        raise UserError(
-            f"--{given[0]} must be used with --quantize=int8. Received: --quantize=None"
-        )
+        raise flag_error(given[0], "must be used with --quantize=int8", "quantize")
     arguments = quantization_arguments()
     tool.require_writable(FLAGS.export_dir, "export_dir")
 

@@ -14,6 +14,7 @@ import os
 
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 define_flags("""
@@ -38,9 +39,8 @@ def check_flags():
         if path is not None and not os.path.isdir(path):
             raise UserError(f"--{name} must be a directory. Received: --{name}={path}")
     if FLAGS.text_pair_b is not None and FLAGS.text_b is None and FLAGS.model_b is None:
-        raise UserError(
-            "--text_pair_b must be given with --text_b or --model_b, whose text it belongs to. "
-            f"Received: --text_pair_b={FLAGS.text_pair_b}"
+        raise flag_error(
+            "text_pair_b", "must be given with --text_b or --model_b, whose text it belongs to"
         )
     if FLAGS.output is None:
         return

@@ -26,7 +26,7 @@ import numpy as np
 
 from bert_tf.errors import UserError
 from bert_tf.tools.common import result_files, tool
-from bert_tf.tools.common.checks import require_other_directory
+from bert_tf.tools.common.checks import flag_error, require_other_directory
 from bert_tf.tools.common.console import print_model
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_comparison import scores_of
@@ -111,9 +111,7 @@ def prune(model, count, examples):
 
 def main():
     if not 0 < FLAGS.prune_share < 1:
-        raise UserError(
-            f"--prune_share must be in (0, 1). Received: --prune_share={FLAGS.prune_share}"
-        )
+        raise flag_error("prune_share", "must be in (0, 1)")
     new_model = os.path.join(FLAGS.output_dir, "model")
     require_other_directory(new_model, "model_dir", "which is kept")
     tool.require_writable(FLAGS.output_dir, "output_dir")

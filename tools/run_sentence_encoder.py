@@ -34,7 +34,7 @@ from bert_tf.tasks.sentence_embedding.files import (
     read_triplets,
 )
 from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, tool
-from bert_tf.tools.common.checks import options_of, positive_integers
+from bert_tf.tools.common.checks import flag_error, options_of, positive_integers
 from bert_tf.tools.common.console import predicting_verbose, print_model
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_single_texts
@@ -177,9 +177,8 @@ def check_flags():
     }
     fine_tuning_flags.check_flags(works, has_dev=bool(FLAGS.dev_file))
     if FLAGS.whitening_file and not FLAGS.do_train:
-        raise UserError(
-            "--do_train must be true with --whitening_file, as only training writes the model. "
-            "Received: --do_train=False"
+        raise flag_error(
+            "do_train", "must be true with --whitening_file, as only training writes the model"
         )
     if FLAGS.objective != "classification" and fine_tuning_flags.changes_loss():
         raise UserError(

@@ -17,6 +17,7 @@ from bert_tf.base.optional_packages import without_packages
 from bert_tf.errors import UserError
 from bert_tf.server.api_keys import read_api_keys
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 # Keras imports them if they are installed: 150 MiB for what no server does.
@@ -94,15 +95,11 @@ def model_name() -> str:
 def check_access():
     for host in FLAGS.allowed_hosts:
         if not re.fullmatch(r"[\w.-]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*|\*", host):
-            raise UserError(
-                "--allowed_hosts must be names or addresses without ports. "
-                f"Received: --allowed_hosts={','.join(FLAGS.allowed_hosts)}"
-            )
+            raise flag_error("allowed_hosts", "must be names or addresses without ports")
     for origin in FLAGS.allowed_origins:
         if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+|\*", origin):
-            raise UserError(
-                "--allowed_origins must be sites such as https://app.example, without a path. "
-                f"Received: --allowed_origins={','.join(FLAGS.allowed_origins)}"
+            raise flag_error(
+                "allowed_origins", "must be sites such as https://app.example, without a path"
             )
 
 

@@ -8,7 +8,7 @@ import shlex
 
 from bert_tf.base import optional_packages
 from bert_tf.errors import UserError
-from bert_tf.tools.common.checks import require
+from bert_tf.tools.common.checks import flag_error, require
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 LOCAL_RUNNER = "DirectRunner"
@@ -86,9 +86,8 @@ def _parsed(given: list[str]):
 def _local_options():
     if not is_local():
         if FLAGS.direct_num_workers:
-            raise UserError(
-                f"--direct_num_workers must be used with --runner={LOCAL_RUNNER}. Received: "
-                f"--runner={FLAGS.runner}"
+            raise flag_error(
+                "direct_num_workers", f"must be used with --runner={LOCAL_RUNNER}", "runner"
             )
         return []
     mode = "in_memory" if num_workers() == 1 else "multi_processing"

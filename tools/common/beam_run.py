@@ -10,6 +10,7 @@ from bert_tf.base.files import atomic_path
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import beam_flags, tool
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 define_flags("""
@@ -31,9 +32,7 @@ def check_places(inputs, output_files):
         require_local("dead_letter_file")
         others = map(os.path.realpath, [*inputs, *output_files])
         if os.path.isdir(path) or os.path.realpath(path) in others:
-            raise UserError(
-                f"--dead_letter_file must be a file of its own. Received: --dead_letter_file={path}"
-            )
+            raise flag_error("dead_letter_file", "must be a file of its own")
         tool.require_writable(os.path.dirname(os.path.abspath(path)), "dead_letter_file")
     work = _work_directory(output_files)
     if FLAGS.work_directory and "://" not in work:

@@ -7,12 +7,20 @@ from bert_tf.errors import UserError
 from bert_tf.tools.common.flag_table import FLAGS
 
 
+def flag_error(name: str, rule: str, *others: str) -> UserError:
+    """Returns the error that a flag breaks a rule, with its value and those of other flags."""
+    values = {flag: FLAGS[flag].value for flag in (name, *others)}
+    shown = (
+        f"--{flag}={','.join(value) if isinstance(value, list) else value}"
+        for flag, value in values.items()
+    )
+    return UserError(f"--{name} {rule}. Received: {', '.join(shown)}")
+
+
 def positive_integers(name: str) -> list[int]:
     values = FLAGS[name].value
     if not all(value.isdecimal() and int(value) for value in values):
-        raise UserError(
-            f"--{name} must be positive whole numbers. Received: --{name}={','.join(values)}"
-        )
+        raise flag_error(name, "must be positive whole numbers")
     return [int(value) for value in values]
 
 
@@ -39,10 +47,8 @@ def require_one(*names: str) -> None:
 def require_other_directory(path: str, name: str, reason: str) -> None:
     """Requires that `path`, in or at --output_dir, is not the directory of the flag `name`."""
     if os.path.realpath(path) == os.path.realpath(FLAGS[name].value):
-        raise UserError(
-            f"--output_dir must be another directory than that of --{name}, {reason}. "
-            f"Received: --output_dir={FLAGS.output_dir}"
-        )
+        rule = f"must be another directory than that of --{name}, {reason}"
+        raise flag_error("output_dir", rule)
 
 
 def require(name: str, install: str):

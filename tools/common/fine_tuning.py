@@ -8,7 +8,7 @@ import os
 
 from bert_tf.config import MULTI_LABEL
 from bert_tf.errors import UserError
-from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.checks import flag_error, options_of
 from bert_tf.tools.common.console import training_verbose
 from bert_tf.tools.common.fine_tuning_flags import changes_loss, value_of
 from bert_tf.tools.common.flag_table import FLAGS
@@ -54,11 +54,10 @@ def require_checkpoints_to_average(num_steps):
     """Requires that a run of this length saves as many checkpoints as are averaged."""
     saved = num_steps // FLAGS.save_checkpoints_steps
     if FLAGS.average_checkpoints > saved:
-        raise UserError(
-            f"--average_checkpoints must be at most {saved}, the number of checkpoints that a run "
-            f"of {num_steps} steps saves with "
-            f"--save_checkpoints_steps={FLAGS.save_checkpoints_steps}. Received: "
-            f"--average_checkpoints={FLAGS.average_checkpoints}"
+        raise flag_error(
+            "average_checkpoints",
+            f"must be at most {saved}, the number of checkpoints that a run of {num_steps} steps "
+            f"saves with --save_checkpoints_steps={FLAGS.save_checkpoints_steps}",
         )
 
 
@@ -124,10 +123,7 @@ def class_loss(class_ids=None, num_classes=None):
         except ValueError:
             weights = []
         if len(weights) != num_classes:
-            raise UserError(
-                f"--class_weights must be `balanced` or {num_classes} numbers. "
-                f"Received: --class_weights={','.join(FLAGS.class_weights)}"
-            )
+            raise flag_error("class_weights", f"must be `balanced` or {num_classes} numbers")
     return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
 
 
@@ -178,10 +174,7 @@ def epoch_callbacks():
 
     def require_score(epoch, logs):
         if FLAGS.keep_best not in logs:
-            raise UserError(
-                f"--keep_best must be one of {sorted(logs)}. Received: "
-                f"--keep_best={FLAGS.keep_best}"
-            )
+            raise flag_error("keep_best", f"must be one of {sorted(logs)}")
 
     found = []
     if FLAGS.unfreeze_every is not None:

@@ -8,6 +8,7 @@ from bert_tf.adapt.lora import LORA_LAYERS
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 FLAG_HEADINGS = (("augment_", "Augmentation"), ("lora_", "LoRA"), ("", "Fine-tuning"))
@@ -119,9 +120,8 @@ def check_flags(works=WORKS, has_dev=True):
             if FLAGS[work].value and not FLAGS[name].value:
                 raise UserError(f"--{name} must be set with --{work}. Received: none")
     if value_of("early_stopping_patience") and not FLAGS.keep_best:
-        raise UserError(
-            "--keep_best must be set with --early_stopping_patience: it names the score to watch. "
-            "Received: --keep_best=None"
+        raise flag_error(
+            "keep_best", "must be set with --early_stopping_patience: it names the score to watch"
         )
     if value_of("keep_best"):
         if not FLAGS.keep_best.startswith("val_"):
@@ -131,10 +131,7 @@ def check_flags(works=WORKS, has_dev=True):
                 f"--keep_best={FLAGS.keep_best}"
             )
         if not float(FLAGS.num_train_epochs).is_integer():
-            raise UserError(
-                "--num_train_epochs must be a whole number with --keep_best. Received: "
-                f"--num_train_epochs={FLAGS.num_train_epochs}"
-            )
+            raise flag_error("num_train_epochs", "must be a whole number with --keep_best")
         if not has_dev:
             raise UserError(
                 "--keep_best must have a dev file to score after each epoch. Received: no dev "

@@ -11,7 +11,7 @@ from bert_tf.tools.common import (
     optimizer_flags,
     text_score_flags,
 )
-from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.checks import flag_error, options_of
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 FLAG_HEADINGS = (("", "Generated texts"),)
@@ -153,10 +153,7 @@ def check_flags():
     """Refuses flags that do not fit together, before any work."""
     fine_tuning_flags.check_flags(dict.fromkeys(("do_train", "do_eval", "do_predict"), ()))
     if bool(FLAGS.encoder) != bool(FLAGS.decoder):
-        raise UserError(
-            "--encoder and --decoder must be set together. Received: "
-            f"--encoder={FLAGS.encoder}, --decoder={FLAGS.decoder}"
-        )
+        raise flag_error("encoder", "and --decoder must be set together", "decoder")
     starts = {name: FLAGS[name].value for name in ("init_checkpoint", "encoder")}
     starts["bert_config_file"] = FLAGS.bert_config_file
     given = [f"--{name}={value}" for name, value in starts.items() if value]
@@ -172,9 +169,8 @@ def check_flags():
             f"--bert_config_file={FLAGS.bert_config_file}, --vocab_file=None"
         )
     if FLAGS.decoder_config_file and not FLAGS.bert_config_file:
-        raise UserError(
-            "--decoder_config_file must be used with --bert_config_file. Received: "
-            f"--decoder_config_file={FLAGS.decoder_config_file}, --bert_config_file=None"
+        raise flag_error(
+            "decoder_config_file", "must be used with --bert_config_file", "bert_config_file"
         )
     given = [f"--{name}={FLAGS[name].value}" for name in _TWO_BERTS if FLAGS[name].present]
     if FLAGS.architecture == "prefix_lm" and given:

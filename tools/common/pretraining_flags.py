@@ -7,6 +7,7 @@ from bert_tf.base.files import recover_around
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import optimizer_flags, original_flags
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 FLAG_HEADINGS = (("", "Pre-training"),)
@@ -173,10 +174,7 @@ def check_flags():
         ("max_predictions_per_seq", "max_seq_length"),
     ):
         if FLAGS[small].value > FLAGS[large].value:
-            raise UserError(
-                f"--{small} must be at most --{large}. Received: --{small}={FLAGS[small].value}, "
-                f"--{large}={FLAGS[large].value}"
-            )
+            raise flag_error(small, f"must be at most --{large}", large)
     if FLAGS.train_batch_size % FLAGS.gradient_accumulation_steps:
         raise UserError(
             "--train_batch_size must be a multiple of --gradient_accumulation_steps. Received: "
