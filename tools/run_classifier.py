@@ -24,8 +24,6 @@ The tool writes to --output_dir:
 
 import os
 
-from absl import flags
-
 from bert_tf.config import CLASSIFIER_POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.tools.common import (
@@ -38,7 +36,7 @@ from bert_tf.tools.common import (
 )
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import predicting_verbose, print_model
-from bert_tf.tools.common.flag_table import define_flags
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.prediction_output import write_predictions
 from bert_tf.tools.common.task_flags import (
     TABLE,
@@ -53,17 +51,13 @@ from bert_tf.tools.common.task_flags import (
 )
 from bert_tf.tools.common.training_batches import TrainingBatches, fit
 
-FLAGS = flags.FLAGS
-
 checkpoint_flags.define_start()
 define_flags("""
     max_seq_length (int, 128): Maximum sequence length in tokens; longer text is truncated.
     do_eval (bool, false): Whether to evaluate the model on the dev file.
     do_predict (bool, false): Whether to write predictions for --predict_split.
+    predict_split (repeated dev|test, test): The file that --do_predict reads.
 """)
-flags.DEFINE_multi_enum(
-    "predict_split", ["test"], ["dev", "test"], "The file that --do_predict reads."
-)
 fine_tuning_flags.define_training()
 define_flags(f"""
     eval_batch_size (int >= 1, 8): Batch size for evaluation.

@@ -8,7 +8,7 @@ the flag is None:
     precision (auto|float32|bfloat16, auto): What the model computes in.
 
 The types are those of `_DEFINE`; any other is the values that the flag may have, with `|` between
-them. Further lines of an entry are indented.
+them, after `repeated` if it may have several. Further lines of an entry are indented.
 """
 
 import re
@@ -64,6 +64,9 @@ def define_flags(table: str, **options) -> tuple[str, ...]:
             _DEFINE[kind](name, default, text, *limits, **options)
         elif kind in _DEFINE:
             _DEFINE[kind](name, default, text, **options)
+        elif kind.startswith("repeated "):
+            values = kind.removeprefix("repeated ").split("|")
+            flags.DEFINE_multi_enum(name, default, values, text, **options)
         else:
             flags.DEFINE_enum(name, default, kind.split("|"), text, **options)
         names.append(name)
