@@ -1,6 +1,7 @@
 """Loads and runs a SavedModel."""
 
 import contextlib
+import importlib.util
 import itertools
 import os
 import tempfile
@@ -15,11 +16,17 @@ from tensorflow.core.protobuf import saved_model_pb2
 from bert_tf import ops
 from bert_tf.base.regular_files import open_regular, require_regular_below
 from bert_tf.errors import UserError, user_error
+from bert_tf.server.allowed_operations import ALLOWED_PREFIX
 from bert_tf.server.graph_check import graph_problems
 from bert_tf.server.signatures import DEFAULT_SIGNATURE, Signature, signatures_of
 from bert_tf.serving import SAVED_MODEL_FILE, read_description
 
 _PADDING_FREE_OP = "BertTf>VarlenAttention"
+# The operations of our tokenizers in tensorflow-text. Importing all of it takes 117 MiB.
+_TEXT_LIBRARIES = {
+    "FastBertNormalize": "_fast_bert_normalizer.so",
+    "FastWordpieceTokenizeWithOffsets": "_fast_wordpiece_tokenizer.so",
+}
 _SHOWN_PROBLEMS = 5
 _GRADIENT = "_gradient_op_type"  # TensorFlow's attribute that names a custom gradient
 _WARM_UP_TEXT = "The first call is the slowest."
@@ -39,8 +46,6 @@ class ServedModel:
     """
 
     def __init__(self, path: str | os.PathLike, trusted: bool = False):
-        import tensorflow_text  # noqa: F401, registers its operations
-
         ops.library()  # registers the fused operations, where they are built
         saved_model, meta_graph = _read(path)
         problems = [
@@ -56,7 +61,9 @@ class ServedModel:
             )
         graph = meta_graph.graph_def
         nodes = itertools.chain(graph.node, *(one.node_def for one in graph.library.function))
-        self.padding_free = any(node.op == _PADDING_FREE_OP for node in nodes)
+        operations = {node.op for node in nodes}
+        register_text_operations(operations)
+        self.padding_free = _PADDING_FREE_OP in operations
         self.signatures = signatures_of(meta_graph)
         if not self.signatures:
             raise UserError(f"{path} must be a SavedModel with signatures. Received: no signatures")
@@ -97,6 +104,19 @@ class ServedModel:
         if all(spec.is_text and len(spec.shape) == 1 for spec in specs):
             text = np.array([_WARM_UP_TEXT.encode()], object)
             self.run(signature, dict.fromkeys(signature.inputs, text))
+
+
+def register_text_operations(operations: set[str]) -> None:
+    """Loads the libraries of tensorflow-text that a graph with these operations may need."""
+    others = {name for name in operations if not hasattr(tf.raw_ops, name)}
+    others = {name for name in others if not name.startswith(ALLOWED_PREFIX)}
+    package = importlib.util.find_spec("tensorflow_text")
+    if package is None or not others <= _TEXT_LIBRARIES.keys():
+        import tensorflow_text  # noqa: F401
+    else:
+        (folder,) = package.submodule_search_locations
+        for name in others:
+            tf.load_op_library(os.path.join(folder, "python", "ops", _TEXT_LIBRARIES[name]))
 
 
 def _load_without_gradients(saved_model, path):

@@ -1,7 +1,8 @@
-"""What requests and answers may hold: all of them together, and each."""
+"""What the server loads, and what requests and answers may hold: all of them together, and each."""
 
 import asyncio
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from bert_tf.server.limits import Limits, Memory
 from bert_tf.server.metrics import Metrics
 from bert_tf.server.model_versions import ModelVersions
 from bert_tf.server.rest_api import RequestTarget, RestApi
+from bert_tf.server.served_model import register_text_operations
 from tests.server.process import PATIENCE, ServerProcess
 
 WIDTH = 1000
@@ -150,3 +152,12 @@ def test_a_large_answer_over_http(path):
         assert server.predict({"inputs": [[7]]})[0] == 200
         status, printed = server.stop()
     assert status == 0 and "Traceback" not in printed, printed
+
+
+def test_only_other_operations_need_all_of_tensorflow_text(monkeypatch):
+    monkeypatch.delitem(sys.modules, "tensorflow_text", raising=False)
+    own = {"FastWordpieceTokenizeWithOffsets", "FastBertNormalize", "BertTf>VarlenAttention"}
+    register_text_operations({"MatMul", *own})
+    assert "tensorflow_text" not in sys.modules
+    register_text_operations({"WhitespaceTokenizeWithOffsets", *own})
+    assert "tensorflow_text" in sys.modules
