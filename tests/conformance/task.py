@@ -193,6 +193,25 @@ def make(task: Task, seed: int | None = None, dtype: str | None = None, config=C
     return model
 
 
+_shared: dict[tuple, keras.Model] = {}  # by task and whether it has the options `saved`
+
+
+def shared(task: Task, saved: bool = False) -> keras.Model:
+    """Returns a model that computes eagerly, the same one to all tests that change nothing of it.
+
+    Making a model takes as long as most of what tests do with it.
+
+    Args:
+        task: The task.
+        saved: Whether it has the options `Task.saved`.
+    """
+    key = (id(task), saved)
+    if key not in _shared:
+        _shared[key] = make(task, **(task.saved if saved else {}))
+        _shared[key].run_eagerly = True
+    return _shared[key]
+
+
 def assert_same(received, expected, tolerance: float = 1e-5) -> None:
     """Two nests of numbers and strings are the same, their numbers to `tolerance`."""
     tf.nest.assert_same_structure(received, expected)

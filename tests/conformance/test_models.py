@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from tests.conformance.task import CONFIG, ROWS, WEIGHTS, assert_same, make
+from tests.conformance.task import CONFIG, ROWS, WEIGHTS, assert_same, make, shared
 from tests.conformance.tasks import TASKS, tasks
 
 
@@ -37,7 +37,7 @@ def test_built(name):
 
 @tasks(few=True)
 def test_tokens_by_another_name_are_refused(name):
-    task, model = TASKS[name], make(TASKS[name])
+    task, model = TASKS[name], shared(TASKS[name])
     tokens = {**task.features, "input_ids": task.features["token_ids"]}
     del tokens["token_ids"]
     with pytest.raises(UserError, match="`input_ids` is `token_ids`"):
@@ -46,7 +46,7 @@ def test_tokens_by_another_name_are_refused(name):
 
 @tasks("text")
 def test_an_empty_list_has_empty_answers(name):
-    outputs = make(TASKS[name]).predict([], verbose=0)
+    outputs = shared(TASKS[name]).predict([], verbose=0)
     logits = outputs["logits"] if isinstance(outputs, dict) else outputs
     assert logits.shape[0] == 0
 
@@ -54,7 +54,7 @@ def test_an_empty_list_has_empty_answers(name):
 @tasks("text")
 def test_an_empty_tuple_is_refused(name):
     """It is neither the columns of texts nor an example."""
-    model = make(TASKS[name])
+    model = shared(TASKS[name])
     for method in (model.predict, model.predict_on_batch, model.fit, model.evaluate):
         with pytest.raises(UserError, match=r"must be texts.*Received: x=\(\)"):
             method(())
@@ -63,8 +63,7 @@ def test_an_empty_tuple_is_refused(name):
 @tasks("text")
 def test_answers_are_those_of_the_outputs(name):
     """Raw text, however it is batched, is answered by what the token dictionary gives."""
-    task, model = TASKS[name], make(TASKS[name])
-    model.run_eagerly = True
+    task, model = TASKS[name], shared(TASKS[name])
     expected = task.by_hand(model(task.question_features))
     assert_same(task.answers(model, task.question), expected)
     if name != "features":  # their batches of several lengths are no array
@@ -75,7 +74,7 @@ def test_answers_are_those_of_the_outputs(name):
 def test_configuration_comes_back(name):
     task = TASKS[name]
     options = {**task.options, **task.saved}
-    model = make(task, **task.saved)
+    model = shared(task, saved=True)
     config = model.get_config()
     json.dumps(config)
     for argument in inspect.signature(task.kind).parameters:

@@ -10,7 +10,7 @@ from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, object_array
 from bert_tf.tasks.text_classification.preprocessor import TextClassificationPreprocessor
 from bert_tf.training.model_options import fixed_names, option_names
-from tests.conformance.task import assert_same, make, tokenizer
+from tests.conformance.task import assert_same, make, shared, tokenizer
 from tests.conformance.tasks import TASKS, tasks
 
 # A value of each option that a task's `saved` does not have.
@@ -63,7 +63,7 @@ def test_options_that_are_set(name):
 
 @tasks()
 def test_options_that_are_refused(name):
-    task, model = TASKS[name], make(TASKS[name])
+    task, model = TASKS[name], shared(TASKS[name])
     fixed = option_names(task.kind) & fixed_names(task.kind)
     assert "backbone" in fixed
     for option in fixed:
@@ -124,16 +124,15 @@ def test_another_preprocessor(name):
 @tasks()
 def test_preprocessor_of_none(name):
     """`preprocessor=None`, keras-hub's way, is a model without a tokenizer."""
-    task, model = TASKS[name], make(TASKS[name])
+    task, model = TASKS[name], shared(TASKS[name])
     if model.preprocessor is None:
         return
-    assert make(task, tokenizer=None, preprocessor=None).tokenizer is None
+    options = {**task.options, "preprocessor": None}
+    assert task.kind(model.backbone, **options).tokenizer is None
     with pytest.raises(
         UserError, match="`tokenizer` must be None with `preprocessor=None`|must be"
     ):
-        task.kind(
-            model.backbone, **{**task.options, "tokenizer": tokenizer(), "preprocessor": None}
-        )
+        task.kind(model.backbone, tokenizer=tokenizer(), **options)
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -175,8 +174,7 @@ def test_a_preprocessor_that_does_not_fit():
 @tasks("text", few=True)
 def test_arguments_of_predict_that_no_task_reads(name):
     """Windows of texts are pooled to one output, or refused."""
-    task, model = TASKS[name], make(TASKS[name])
-    model.run_eagerly = True
+    task, model = TASKS[name], shared(TASKS[name])
     with pytest.raises(UserError, match="window_pooling"):
         model.predict(task.question, window_pooling="median", verbose=0)
     if model.spec.token_axis is not None:

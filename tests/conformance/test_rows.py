@@ -5,7 +5,7 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.ops.native import static_shapes
 from tests.conformance.padding import at_tokens, moved
-from tests.conformance.task import assert_same, make
+from tests.conformance.task import assert_same, make, shared
 from tests.conformance.tasks import TASKS, tasks
 from tests.ops.backends import BACKENDS
 
@@ -18,7 +18,7 @@ def answers(model, task, side):
 
 @tasks(backends=BACKENDS)
 def test_padding_may_be_anywhere(name, backend):
-    task, model = TASKS[name], make(TASKS[name])
+    task, model = TASKS[name], shared(TASKS[name])
     with ops.backend(backend):
         expected = answers(model, task, "right")
         assert_same(answers(model, task, "left"), expected)
@@ -34,7 +34,7 @@ def test_padding_may_be_anywhere_with_integers(name):
 
 @tasks(few=True)
 def test_padding_may_be_anywhere_under_xla(name):
-    task, model = TASKS[name], make(TASKS[name])
+    task, model = TASKS[name], shared(TASKS[name])
     expected = answers(model, task, "right")
     compiled = tf.function(model, jit_compile=True)
     with static_shapes():
@@ -45,7 +45,7 @@ def test_padding_may_be_anywhere_under_xla(name):
 @tasks(backends=BACKENDS)
 def test_a_batch_without_rows(name, backend):
     """It may be token dictionaries, also without columns, or strings."""
-    task, model = TASKS[name], make(TASKS[name])
+    task, model = TASKS[name], shared(TASKS[name])
     none = {key: values[:0] for key, values in task.features.items()}
     pairs = [(none, task.features)]
     pairs += [({key: values[..., :0] for key, values in none.items()}, task.features)]

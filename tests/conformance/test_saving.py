@@ -11,7 +11,7 @@ import pytest
 
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.training import AdamWeightDecay
-from tests.conformance.task import VOCABULARY, WEIGHTS, assert_same, make
+from tests.conformance.task import VOCABULARY, WEIGHTS, assert_same, make, shared
 from tests.conformance.tasks import TASKS, tasks
 
 
@@ -60,7 +60,7 @@ def test_keras_file(name, tmp_path):
 
 @tasks(few=True)
 def test_weights_file(name, tmp_path):
-    task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
+    task, model = TASKS[name], shared(TASKS[name], saved=True)
     model.save_weights(tmp_path / "model.weights.h5")
     other = make(task, seed=2, **task.saved)
     other.load_weights(tmp_path / "model.weights.h5")
@@ -70,13 +70,13 @@ def test_weights_file(name, tmp_path):
 @pytest.mark.parametrize("format", ["huggingface", "tf1", "bert_tf"])
 @tasks()
 def test_save_pretrained(name, format, tmp_path):
-    task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
+    task, model = TASKS[name], shared(TASKS[name], saved=True)
     model.save_pretrained(tmp_path, format=format)
     opened = task.kind.from_pretrained(tmp_path)
     assert opened.untrained_heads == ()
     assert_same_model(opened, model, task, own_format=format == "bert_tf")
     if "text" not in task.lacks and format == "huggingface":
-        opened.run_eagerly = model.run_eagerly = True
+        opened.run_eagerly = True
         expected = task.answers(model, task.question)
         assert_same(task.answers(opened, task.question), expected)
 
@@ -93,7 +93,7 @@ KERAS_ARGUMENTS = {
 @pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
 @tasks(few=True)
 def test_a_file_sets_no_arguments_of_keras(name, format, tmp_path):
-    task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
+    task, model = TASKS[name], shared(TASKS[name], saved=True)
     model.save_pretrained(tmp_path, format=format)
     path = tmp_path / {"huggingface": "config.json", "bert_tf": "bert_tf.json"}[format]
     for argument, value in KERAS_ARGUMENTS.items():
@@ -110,7 +110,7 @@ def test_a_file_sets_no_arguments_of_keras(name, format, tmp_path):
 @tasks(few=True)
 def test_a_keras_file_sets_no_arguments_of_keras(name, tmp_path):
     """But those that Keras writes, of which bert_tf's reader uses none."""
-    task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
+    task, model = TASKS[name], shared(TASKS[name], saved=True)
     model.save(tmp_path / "model.keras")
     with zipfile.ZipFile(tmp_path / "model.keras") as archive:
         files = {file: archive.read(file) for file in archive.namelist()}
@@ -135,7 +135,7 @@ def test_cased_checkpoint_that_does_not_say_so(name, tmp_path):
     task = TASKS[name]
     if "text" in task.lacks:
         return
-    make(task, **task.saved).backbone.save_pretrained(tmp_path, format="tf1")
+    shared(task, saved=True).backbone.save_pretrained(tmp_path, format="tf1")
     pieces = [piece.upper() if len(piece) == 1 else piece for piece in VOCABULARY]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     options = {**task.options, **task.saved}
