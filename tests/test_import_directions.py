@@ -31,6 +31,7 @@ PACKAGES = (
     "server",
     "inspection",
     "beam",
+    "sklearn",
 )
 
 
