@@ -29,13 +29,17 @@ printf '%s\\n' "$line" >> "$RECORD"
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A piece of code: its document, the heading above it, its language, first line and text."""
+    """A piece of code: its document, the heading above it, its language, first line and text.
+
+    `file` is the path of a file that has this content, or "".
+    """
 
     document: str
     heading: str
     language: str
     line: int
     text: str
+    file: str = ""
 
     @property
     def place(self) -> str:
@@ -58,9 +62,10 @@ def read_blocks(path: pathlib.Path) -> list[Block]:
             if block is not None:
                 block.append(line)
         elif block is None:
-            block, language, first = [], line.removeprefix("```"), number + 1
+            language, _, file = line.removeprefix("```").partition(" file=")
+            block, first = [], number + 1
         else:
-            blocks.append(Block(name_of(path), heading, language, first, "\n".join(block)))
+            blocks.append(Block(name_of(path), heading, language, first, "\n".join(block), file))
             block = None
     return blocks
 

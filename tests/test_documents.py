@@ -21,6 +21,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf import tasks
 from bert_tf.tools.common import tool as tool_runner
 from tests.conftest import MATERIALS, REPOSITORY
 from tests.document_blocks import (
@@ -154,6 +155,15 @@ def folder(document_files, tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def packages(folder, monkeypatch):
+    """Packages in the folder can be imported; the tasks that they register are forgotten again."""
+    monkeypatch.syspath_prepend(folder)
+    registered = list(tasks._registered)
+    yield
+    tasks._register(registered)
+
+
 def shell_blocks():
     for block in BLOCKS:
         if block.language == "sh":
@@ -252,9 +262,13 @@ def python_sections():
         for key, blocks in python_sections().items()
     ],
 )
-def test_python_runs(blocks, folder):
+def test_python_runs(blocks, folder, packages):
     names = {"bert_tf": bert_tf, "keras": keras, "np": np, "tf": tf, **GIVEN}
     for block in blocks:
+        if block.file:
+            (folder / block.file).parent.mkdir(exist_ok=True)
+            (folder / block.file).write_text(block.text, encoding="utf-8")
+            continue
         if not block.text.startswith(">>> "):
             exec(compile("\n" * (block.line - 1) + block.text, block.document, "exec"), names)
             continue
