@@ -8,11 +8,11 @@ import re
 from absl import flags
 from tqdm import tqdm
 
+from bert_tf.base.pictures import require_picture
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import options_of, positive_integers
-from research import pictures
 
 from . import (
     balance,
@@ -109,7 +109,7 @@ def read_plan() -> Plan:
         if FLAGS[flag].value:
             tool.require_output_file(FLAGS[flag].value, flag)
     if FLAGS.plot:
-        pictures.require_plotting(FLAGS.plot, "plot")
+        require_picture(FLAGS.plot, "--plot")
     gpu = gpu_training.require_gpu(FLAGS.peak_tflops) if on_gpu else None
     return Plan(job, peer_job, peers, interpreters, configs, workload_list, options, gpu)
 

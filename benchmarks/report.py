@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from bert_tf.base.pictures import save_picture
 from bert_tf.tools.common import result_files
-from research import pictures
 
 from .timing import Spread
 from .workloads import BUCKETS
@@ -155,4 +155,4 @@ def write_plot(report: Report, path: str) -> None:
         panel.set_xlabel(table.bars)
         panel.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    pictures.save(figure, path, dpi=150)
+    save_picture(figure, path)

@@ -33,6 +33,7 @@ from absl import flags
 
 from bert_tf.base import optional_packages
 from bert_tf.base.json_files import read_json
+from bert_tf.base.pictures import require_picture
 from bert_tf.base.progress import progress_bar
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
@@ -43,7 +44,6 @@ from .comparison.encoders import NAMES, WORD_VECTORS, write_config
 from .comparison.runs import perform_all
 from .comparison.tables import markdown
 from .corpora import MATERIALS_DIRECTORY
-from .pictures import require_plotting
 from .table_pictures import draw_table, parse_table
 
 FLAGS = flags.FLAGS
@@ -168,7 +168,7 @@ def scores_of(variants, columns):
 
 def main():
     picture = os.path.join(FLAGS.work_dir, f"{FLAGS.table}.png")
-    require_plotting(picture, "table")
+    require_picture(picture, "--table")
     table = fine_tuning_runs.TABLES[FLAGS.table]()
     encoders = chosen("encoders", list(dict.fromkeys(variant.encoder for variant in table)))
     columns = chosen("data_sets", fine_tuning_runs.data_sets_of(FLAGS.table))

@@ -15,6 +15,7 @@ import os
 
 from absl import flags
 
+from bert_tf.base.pictures import require_picture
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.result_files import write_lines
@@ -22,7 +23,6 @@ from bert_tf.tools.common.result_files import write_lines
 from .comparison.data_sets import ENGLISH
 from .comparison.encoders import ENCODERS
 from .comparison.word_senses import read_sentences, separation_by_layer
-from .pictures import require_plotting
 from .table_pictures import draw_table, parse_table
 
 FLAGS = flags.FLAGS
@@ -48,7 +48,7 @@ def checkpoints():
 
 def main():
     picture = os.path.join(FLAGS.work_dir, "word_senses.png")
-    require_plotting(picture, "work_dir")
+    require_picture(picture, "--work_dir")
     paths = checkpoints()
     sentences = read_sentences(FLAGS.work_dir)
     import research.baselines  # noqa: F401  registers the class of some encoders

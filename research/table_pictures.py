@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from . import pictures
+from bert_tf.base.pictures import save_picture
 
 _NUMBER = r"([+-]?\d[\d,]*(?:\.\d+)?)"
 _CELL = re.compile(rf"{_NUMBER}(?: ± {_NUMBER}| \({_NUMBER}(?:–| to ){_NUMBER}\))?$")
@@ -102,4 +102,4 @@ def draw_table(table: Table, path: str, **options) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_yticks(range(len(table.names)), table.names)
     panels[0].set_ylim(len(table.names) - 0.5, -0.5)
-    pictures.save(figure, path, dpi=110, **options)
+    save_picture(figure, path, dpi=110, **options)

@@ -29,12 +29,12 @@ The tool writes to --output_dir:
     report.txt       the scores; the confusion matrix, for tags that of the labels of the words; and
                      the worst errors: the examples whose wrong prediction was most certain, the
                      sentences with the most errors, or the answers with the lowest scores
-    confusion.png    the confusion matrix as a picture
+    confusion.png    the confusion matrix as a picture; for classes also roc.png,
+                     precision_recall.png and calibration.png
 """
 
 import os
 
-from bert_tf.base.files import atomic_path
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
@@ -62,7 +62,10 @@ define_flags(f"""
     bootstrap_samples (int >= 1, 1000): Number of samples of the bootstrap.
     confidence (float 0.01 to 0.999, 0.95): Confidence level of the intervals.
     worst_errors (int >= 0, 20): Maximum number of errors to list.
-    plot (bool, true): Whether to write confusion.png, which needs matplotlib.
+    threshold (float 0 to 1): With --kind=classes: the smallest probability of the second of two
+        labels, or of each of several labels, with which a text gets it. Default: the most probable
+        label; 0.5 for several labels.
+    plot (bool, true): Whether to write the pictures, which need matplotlib.
     seed (int, 0): Seed of the bootstrap.
 """)
 
@@ -105,18 +108,17 @@ def evaluated():
         )
     predicted = read_predictions(FLAGS.predictions_file, examples, labels, task.problem_type)
     gold = targets_of(examples, labels, task.problem_type)
+    options["threshold"] = FLAGS.threshold
     return evaluations.of_classes(examples, gold, predicted, labels, task, **options)
 
 
 def _require_plotting():
     if FLAGS.plot:
-        require_package("matplotlib", "confusion.png; --noplot leaves it out")
+        require_package("matplotlib", "pictures; --noplot leaves them out")
 
 
 def report_lines(evaluation):
     """Returns the lines of report.txt."""
-    from bert_tf.training.evaluation.confusion_matrix import confusion_text
-
     width = max(12, *map(len, evaluation.results))
     lines = [
         f"{evaluation.counted}; intervals: bootstrap, {FLAGS.bootstrap_samples} draws, "
@@ -130,8 +132,8 @@ def report_lines(evaluation):
         official = "  (official)" if name in evaluation.official else ""
         shown = f"{value:8d}" if isinstance(value, int) else f"{value:8.4f}"
         lines.append(f"{name:{width}s} {shown}{interval}{official}")
-    if evaluation.matrix is not None:
-        lines += ["", confusion_text(evaluation.matrix, evaluation.labels)]
+    if evaluation.lines:
+        lines += ["", *evaluation.lines]
     if evaluation.errors:
         lines += ["", f"worst errors: {evaluation.columns}", *evaluation.errors]
     return lines
@@ -150,11 +152,8 @@ def main():
         scores[name] |= {"low": low, "high": high}
     result_files.write_json(os.path.join(FLAGS.output_dir, "scores.json"), scores, indent=2)
     print(*lines, sep="\n")
-    if FLAGS.plot and evaluation.matrix is not None:
-        from bert_tf.training.evaluation.confusion_matrix import save_confusion_png
-
-        with atomic_path(os.path.join(FLAGS.output_dir, "confusion.png")) as path:
-            save_confusion_png(evaluation.matrix, evaluation.labels, path)
+    if FLAGS.plot:
+        evaluation.save_pictures(FLAGS.output_dir)
     print_result("report", os.path.join(FLAGS.output_dir, "report.txt"))
 
 

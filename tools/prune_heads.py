@@ -29,7 +29,7 @@ from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checks import flag_error, require_other_directory
 from bert_tf.tools.common.console import print_model
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
-from bert_tf.tools.common.model_comparison import scores_of
+from bert_tf.tools.common.model_comparison import print_positive_class, scores_of
 from bert_tf.tools.common.task_flags import (
     inputs_and_targets,
     known_labels,
@@ -144,6 +144,7 @@ def main():
     result_files.write_lines(os.path.join(FLAGS.output_dir, "head_importance.tsv"), lines)
     lines = [size_before, size_after, *lines_before, *lines_after]
     result_files.report(lines, title="Pruning")
+    print_positive_class(model)
     print_model()
 
 

@@ -19,11 +19,14 @@ The tool writes to --output_dir:
                         classes, separated by tabs, or the number
     test_predictions.*  with --task_name=table, in the format of the test file: ids, texts, labels,
                         the predicted label and the probability of every label
+    *.png               with --plot: the confusion matrix, ROC, precision and recall, calibration of
+                        the dev file, and the learning curves
     lora.safetensors    the LoRA weights, with --lora_rank
 """
 
 import os
 
+from bert_tf.base.pictures import require_picture
 from bert_tf.config import CLASSIFIER_POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.tools.common import (
@@ -34,7 +37,7 @@ from bert_tf.tools.common import (
     result_files,
     tool,
 )
-from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.checks import flag_error, options_of
 from bert_tf.tools.common.console import predicting_verbose, print_model
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.prediction_output import write_predictions
@@ -79,10 +82,16 @@ fine_tuning_flags.define_class_weights()
 fine_tuning_flags.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
 fine_tuning_flags.define_augmentation()
 define_flags("""
+    threshold (str): The smallest probability of the second of two labels, or of each of several
+        labels, with which a text gets it; `best`: the one with the largest F1 on the dev file. It
+        is saved in the trained model. Default: as the model says, or the most probable label, and
+        0.5 for several labels.
+    plot (bool, false): Whether to write pictures, which need matplotlib.
     save_checkpoints_steps (int >= 1, 1000): Number of steps between two checkpoints.
 """)
 original_flags.define_ignored()
 
+BEST = "best"
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
 _NLI = ("contradiction", "entailment", "neutral")
 _ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli": _NLI}
@@ -103,6 +112,8 @@ def load_model(task, labels):
     if model.labels is None and model.num_classes == len(original):
         model.labels = list(original)
     require_model_of(task, model, labels)
+    if FLAGS.threshold is not None:
+        model.threshold = 0.5 if FLAGS.threshold == BEST else float(FLAGS.threshold)
     return model
 
 
@@ -136,9 +147,36 @@ def watched_scores():
     return () if name in ("", "best_f1", "best_threshold") else (name,)
 
 
+def check_flags(has_dev):
+    """Refuses flags that do not fit together, before any work."""
+    fine_tuning_flags.check_flags(has_dev=has_dev)
+    if FLAGS.threshold not in (None, BEST) or (FLAGS.threshold == BEST and not has_dev):
+        try:
+            is_valid = 0 <= float(FLAGS.threshold) <= 1
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            raise flag_error("threshold", "must be in [0, 1], or `best` with a dev file")
+    if FLAGS.plot:
+        require_picture("plot.png")
+
+
+def set_best_threshold(model, examples):
+    """Gives the model the threshold with the largest F1 on these examples."""
+    from bert_tf.training.callbacks import best_threshold
+
+    inputs, targets = inputs_and_targets(model, examples)
+    probabilities = model.probabilities(model.predict(inputs, verbose=predicting_verbose()))
+    model.threshold, f1 = best_threshold(targets, model.preprocessor.positive(probabilities))
+    print(f"The threshold is {model.threshold}, with an F1 of {f1:.4f} on the dev file.")
+
+
 def train(model, task, train_examples, dev_examples):
+    from keras.callbacks import LambdaCallback
+
     from bert_tf.training import EpochScores
     from bert_tf.training.callbacks import StopOnSignal
+    from bert_tf.training.evaluation import draw_history
 
     x, y = inputs_and_targets(model, train_examples)
     batches = TrainingBatches(model, x, y)
@@ -152,29 +190,38 @@ def train(model, task, train_examples, dev_examples):
     if dev_examples:
         callbacks.append(EpochScores(*inputs_and_targets(model, dev_examples)))
     callbacks += fine_tuning.epoch_callbacks()
+    epochs = []
+    callbacks.append(LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(dict(logs))))
     if not FLAGS.keep_best:
         callbacks += [checkpoint, StopOnSignal(checkpoint, initial_step=step)]
     if step >= batches.num_steps:
         print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
     else:
         fit(model, batches, step, callbacks)
+        if FLAGS.plot:
+            names = dict.fromkeys(name for logs in epochs for name in logs)
+            history = {n: [logs[n] for logs in epochs if n in logs] for n in names}
+            draw_history(history, os.path.join(FLAGS.output_dir, "learning_curves.png"))
         if FLAGS.keep_best:  # only this process knows the best epoch, so it is saved at the end
             checkpoint.set_model(model)
             checkpoint.step = batches.num_steps
             checkpoint.save()
     fine_tuning.finish_model(model)
+    if FLAGS.threshold == BEST:
+        set_best_threshold(model, dev_examples)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
 
 
 def evaluate(model, task, examples):
     from bert_tf.training import all_scores
     from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
-    from bert_tf.training.evaluation.confusion_matrix import confusion_matrix, confusion_text
+    from bert_tf.training.evaluation.reports import ClassReport
 
     inputs, targets = inputs_and_targets(model, examples)
     options = {"batch_size": FLAGS.eval_batch_size, "verbose": predicting_verbose()}
-    logits = model.predict(inputs, **options)
-    results = all_scores(targets, model.probabilities(logits), model.problem_type)
+    probabilities = model.probabilities(model.predict(inputs, **options))
+    kind = model.problem_type
+    results = all_scores(targets, probabilities, kind, model.threshold)
     steps = checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints"))
     # Matches google-research/bert: tf.estimator adds two lines to the metrics.
     added = [f"global_step = {max(steps, default=0)}", f"loss = {results['loss']:.6f}"]
@@ -182,9 +229,13 @@ def evaluate(model, task, examples):
     official = ", ".join(f"eval_{name}" for name in task.metrics if name in results)
     if official:
         print(f"The official scores of this task: {official}")
-    if FLAGS.task_name == TABLE and task.problem_type == SINGLE_LABEL:
-        matrix = confusion_matrix(targets, logits.argmax(axis=-1), model.num_classes)
-        print(confusion_text(matrix, model.labels))
+    if kind != REGRESSION:
+        report = ClassReport(
+            targets, probabilities, kind, model.preprocessor.names, model.threshold
+        )
+        print(*report.lines(), sep="\n")
+        if FLAGS.plot:
+            report.save_pictures(FLAGS.output_dir)
 
 
 def predict(model, task, split, examples):
@@ -205,8 +256,8 @@ def predict(model, task, split, examples):
 def main():
     task = task_from_flags()
     has_dev = task.dev is not None and os.path.exists(task.path(FLAGS.data_dir, "dev"))
-    wants_dev = FLAGS.do_eval or (FLAGS.do_train and has_dev)
-    fine_tuning_flags.check_flags(has_dev=wants_dev)
+    wants_dev = FLAGS.do_eval or (has_dev and (FLAGS.do_train or FLAGS.threshold == BEST))
+    check_flags(wants_dev)
     original_flags.print_ignored()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     fine_tuning_flags.require_classes(task)
@@ -227,6 +278,8 @@ def main():
 
     if FLAGS.do_train:
         train(model, task, train_examples, dev_examples)
+    elif FLAGS.threshold == BEST:
+        set_best_threshold(model, dev_examples)
     if FLAGS.do_eval:
         evaluate(model, task, dev_examples)
     for split, examples in examples_of.items():

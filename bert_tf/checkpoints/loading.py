@@ -294,6 +294,8 @@ def _saved_options(model_class, pretrained, given):
         for head in declared_spec(model_class).heads.values()
     )
     if given_classes:
+        if class_names(given.get("labels")) != options.get("labels"):
+            options.pop("threshold", None)  # that of another class
         options.pop("labels", None)
         options.pop("num_classes", None)
     elif own_head and "labels" in options:

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.base.files import atomic_path
 from bert_tf.base.optional_packages import require_package
+from bert_tf.base.pictures import new_figure, require_picture, save_picture
 from bert_tf.base.vectors import as_finite_floats, as_matrix
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError
 
-_FORMATS = (".png", ".svg", ".pdf")
 _COLORS = "tab20"  # matplotlib's largest set of colors that can be distinguished
 _NUM_COLORS = 20
 
@@ -38,9 +37,7 @@ def draw_clusters(
         >>> vectors = encoder.encode(["A dog barks.", "A dog is barking.", "Interest rates rose."])
         >>> draw_clusters("clusters.png", vectors, ["dogs", "dogs", "money"])
     """
-    path = os.fspath(path)
-    suffix = os.path.splitext(path)[1].lower()
-    require(suffix in _FORMATS, f"must end in one of {_FORMATS}", UserError, path=path)
+    require_picture(path)
     vectors = as_finite_floats(as_matrix(vectors, "vectors"), False, "vectors")
     clusters = np.asarray(clusters)
     if len(vectors) < 2 or clusters.shape != (len(vectors),):
@@ -48,10 +45,9 @@ def draw_clusters(
             "`clusters` must have one entry for each of at least two vectors. Received: "
             f"vectors.shape={vectors.shape}, clusters.shape={clusters.shape}."
         )
-    figures = require_package("matplotlib.figure", "draw_clusters()")
     colors = require_package("matplotlib", "draw_clusters()").colormaps[_COLORS].colors
     points = principal_components(vectors)
-    figure = figures.Figure(figsize=(7, 6), layout="constrained")
+    figure = new_figure((7, 6))
     axes = figure.subplots()
     for number, name in enumerate(np.unique(clusters)):
         members = points[clusters == name]
@@ -61,8 +57,7 @@ def draw_clusters(
     axes.set_ylabel("second principal component")
     if len(np.unique(clusters)) <= _NUM_COLORS:
         axes.legend(title="cluster")
-    with atomic_path(path) as new:
-        figure.savefig(new, format=suffix[1:], dpi=150)
+    save_picture(figure, path)
 
 
 def principal_components(vectors: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  the operations of a SavedModel
 
-from bert_tf import BertBackbone, BertTokenizer
+from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.inputs.tables.table_files import read_table
 from bert_tf.inputs.tables.table_writer import open_table
 from tests.serving.operations import operations
@@ -63,8 +63,12 @@ def trained(start):
         "--learning_rate=3e-3",
         "--num_train_epochs=12.5",
         "--train_batch_size=8",
+        "--threshold=best",
+        "--plot",
     )
     assert result.returncode == 0, result.stderr
+    assert "The threshold is 0.5, with an F1 of 1.0000 on the dev file." in result.stdout
+    assert "f1, precision, recall and auc are those of the class 'pos'" in result.stdout
     return output
 
 
@@ -72,14 +76,20 @@ def test_writes_the_originals_files(trained):
     results = results_in(trained / "eval_results.txt")
     assert float(results["eval_accuracy"]) > 0.95
     assert {"eval_loss", "eval_f1", "eval_auc"} <= set(results)
+    assert BertTextClassifier.from_pretrained(trained / "model").threshold == 0.5
     predictions = np.loadtxt(trained / "test_results.tsv")
     np.testing.assert_allclose(predictions.sum(axis=1), 1.0, atol=1e-6)
     assert [("neg", "pos")[row] for row in predictions.argmax(1)] == [label for _, label in ROWS]
     assert sorted(path.name for path in trained.iterdir()) == [
+        "calibration.png",
         "checkpoints",
+        "confusion.png",
         "dev_results.tsv",
         "eval_results.txt",
+        "learning_curves.png",
         "model",
+        "precision_recall.png",
+        "roc.png",
         "test_results.tsv",
     ]
 
@@ -179,6 +189,7 @@ def test_a_table_comes_back_with_predictions(trained, tmp_path):
         ((), "At least one of --do_train"),
         (("--do_train",), "--init_checkpoint must be set with --do_train"),
         (("--do_eval", "--init_checkpoint=absent"), "must be a checkpoint"),
+        (("--do_predict", "--threshold=2"), "in [0, 1], or `best` with a dev file"),
         (("--do_eval", "--max_seq_length=400", "--init_checkpoint=CHECKPOINT"), "in [3, 40]"),
     ],
 )

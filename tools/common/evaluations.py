@@ -1,10 +1,13 @@
 """The scores and errors that bert-tf evaluate reports for each kind of predictions."""
 
 import dataclasses
+import itertools
+import os
+from collections.abc import Callable
 
 import numpy as np
 
-from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from bert_tf.config import MULTI_LABEL, REGRESSION
 
 _NONE = "none"
 
@@ -17,35 +20,36 @@ class Evaluation:
     results: dict  # all scores, by name
     intervals: dict  # their confidence intervals (low, high), by name, where they are defined
     official: tuple = ()  # the names of the scores that the task's benchmark reports
-    labels: tuple = ()  # of `matrix`
-    matrix: np.ndarray | None = None  # int64 [C, C], one row per gold label, if there are classes
+    lines: list = dataclasses.field(default_factory=list)  # what there is to say of classes
+    save_pictures: Callable = lambda directory: None  # writes what there is to draw
     columns: str = ""  # the names of the columns of `errors`
     errors: list = dataclasses.field(default_factory=list)  # tab-separated, the worst error first
 
 
-def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap):
+def of_classes(examples, gold, predicted, labels, task, num_errors, threshold=None, **bootstrap):
     """Evaluates predictions for texts or pairs, as in `all_scores`: classes, labels or numbers.
 
     `labels` are those of the columns; `bootstrap` has `samples`, `confidence` and `seed`.
     """
     from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
-    from bert_tf.training.evaluation.confusion_matrix import confusion_matrix
+    from bert_tf.training.evaluation.probabilities import decide
+    from bert_tf.training.evaluation.reports import ClassReport
     from bert_tf.training.evaluation.scores import all_scores
 
     kind = task.problem_type
-    matrix = None
-    if kind == SINGLE_LABEL:
-        matrix = confusion_matrix(gold, predicted.argmax(axis=1), len(labels))
-    return Evaluation(
+    evaluation = Evaluation(
         f"{len(examples)} examples",
-        all_scores(gold, predicted, kind),
-        bootstrap_intervals(gold, predicted, kind, **bootstrap),
+        all_scores(gold, predicted, kind, threshold),
+        bootstrap_intervals(gold, predicted, kind, threshold=threshold, **bootstrap),
         task.metrics,
-        labels,
-        matrix,
-        "how wrong, expected, predicted, example, text",
-        _class_errors(examples, gold, predicted, labels, kind, num_errors),
+        columns="how wrong, expected, predicted, example, text",
     )
+    if kind != REGRESSION:
+        report = ClassReport(gold, predicted, kind, labels, threshold)
+        evaluation.lines, evaluation.save_pictures = report.lines(), report.save_pictures
+    decided = decide(predicted, kind, threshold)
+    evaluation.errors = _class_errors(examples, gold, predicted, decided, labels, kind, num_errors)
+    return evaluation
 
 
 def of_tags(words, gold, predicted, num_errors, **bootstrap):
@@ -56,9 +60,11 @@ def of_tags(words, gold, predicted, num_errors, **bootstrap):
         tagging_scores,
         word_labels,
     )
-    from bert_tf.training.evaluation.confusion_matrix import confusion_matrix
+    from bert_tf.training.evaluation.confusion_matrix import confusion_matrix, confusion_text
+    from bert_tf.training.evaluation.pictures import draw_confusion
 
     labels, true, found = word_labels(gold, predicted)
+    matrix = confusion_matrix(true, found, len(labels))
     errors = sentence_errors(gold, predicted)
     counts = np.array([len(missed) + len(wrong) for missed, wrong in errors])
     lines = []
@@ -72,8 +78,10 @@ def of_tags(words, gold, predicted, num_errors, **bootstrap):
         tagging_scores(gold, predicted),
         tagging_intervals(gold, predicted, **bootstrap),
         ("f1",),
-        labels,
-        confusion_matrix(true, found, len(labels)),
+        [confusion_text(matrix, labels)],
+        lambda directory: draw_confusion(
+            true, found, labels, os.path.join(directory, "confusion.png")
+        ),
         "errors, missed, wrong, sentence, text",
         lines,
     )
@@ -107,19 +115,19 @@ def of_answers(examples, answers, version_2, num_errors, **bootstrap):
     )
 
 
-def _class_errors(examples, gold, predicted, labels, kind, num_errors):
+def _class_errors(examples, gold, predicted, decided, labels, kind, num_errors):
     if kind == REGRESSION:
         wrongness = np.abs(gold - predicted[:, 0])
         received = [f"{value:.4f}" for value in predicted[:, 0]]
     elif kind == MULTI_LABEL:
-        off = np.abs(gold - predicted).max(axis=1)
-        wrongness = np.where(off > 0.5, off, 0.0)
-        found = [[name for name, p in zip(labels, row) if p >= 0.5] for row in predicted]
+        is_wrong = decided != gold
+        wrongness = np.abs(gold - predicted).max(axis=1, where=is_wrong, initial=0.0)
+        found = [list(itertools.compress(labels, row)) for row in decided]
         received = ["+".join(names) or _NONE for names in found]
     else:
-        best = predicted.argmax(axis=1)
-        wrongness = np.where(best != gold, predicted.max(axis=1), 0.0)
-        received = [labels[index] for index in best]
+        chosen = predicted[np.arange(len(decided)), decided]
+        wrongness = np.where(decided != gold, chosen, 0.0)
+        received = [labels[index] for index in decided]
     lines = []
     for row in np.argsort(-wrongness, kind="stable")[:num_errors]:
         if wrongness[row] <= 0.0:

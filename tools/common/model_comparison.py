@@ -3,13 +3,24 @@
 import statistics
 import time
 
+from bert_tf.config import SINGLE_LABEL
+
 
 def scores_of(model, inputs, targets, verbose=0, **options) -> dict[str, float]:
     """Returns all scores of a classifier or regressor on labelled texts; options of `predict`."""
     from bert_tf.training import all_scores
 
     logits = model.predict(inputs, verbose=verbose, **options)
-    return all_scores(targets, model.probabilities(logits), model.problem_type)
+    probabilities = model.probabilities(logits)
+    return all_scores(targets, probabilities, model.problem_type, model.threshold)
+
+
+def print_positive_class(model) -> None:
+    """Prints which of two classes F1, precision, recall and AUC are those of."""
+    from bert_tf.training.evaluation.probabilities import positive_class_text
+
+    if len(model.class_names) == 2 and model.problem_type == SINGLE_LABEL:
+        print(positive_class_text(model.class_names))
 
 
 def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
@@ -61,3 +72,4 @@ def print_table(models, results: dict[str, dict[str, float]], milliseconds) -> N
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         print("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]))
+    print_positive_class(models[0])

@@ -19,14 +19,14 @@ SPEC = task_spec.TaskSpec(
     serving=task_spec.Serving(
         "TextClassificationModule",
         outputs={
-            "label": "The most probable label.",
+            "label": "The most probable label, or that of the model's threshold.",
             "labels": "The labels' names, in the order of the probabilities.",
             "probabilities": "One per label: softmax of the logits; for several labels, sigmoid.",
             "score": "The number that a regression predicts.",
             "logits": "What the classifier computes, before softmax or sigmoid.",
         },
         takes_pairs=True,
-        details={"problem_type": "problem_type", "labels": "class_names"},
+        details={"problem_type": "problem_type", "labels": "class_names", "threshold": "threshold"},
     ),
     distilled_as=task_spec.CLASSES,
     output_axes=(task_spec.CLASS_AXIS,),
@@ -41,6 +41,7 @@ SPEC = task_spec.TaskSpec(
         "lm_loss_weight": may_lack(number("at least 0", lambda value: value >= 0)),
         "both_orders": may_lack(FLAG),
         "use_scalar_mix": task_spec.USE_SCALAR_MIX,
+        "threshold": optional(number("in [0, 1]", lambda value: 0 <= value <= 1)),
     },
     built_with=(
         "num_classes",

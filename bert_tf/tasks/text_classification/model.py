@@ -60,14 +60,17 @@ class BertTextClassifier(DenseHeadModel):
         use_scalar_mix: Whether the vectors of tokens are a `bert_tf.layers.ScalarMix` of the
             embeddings and of the outputs of all blocks, instead of the output of the last block,
             as in ELMo.
+        threshold: The probability from which a text is of class 1 of two, or has one of several
+            labels. None is the most probable class, or 0.5 for several labels. It can be set later,
+            and is saved and exported with the model. `bert_tf.training.ThresholdSweep` finds one.
 
     Returns:
         Logits float32 `[B, num_classes]`.
 
     Raises:
         UserError: If `pooling` or `problem_type` is unknown, the number of labels does not fit,
-            `lm_loss_weight` is given for a model that attends to later tokens, or `both_orders` for
-            a tokenizer without segment ids.
+            `lm_loss_weight` is given for a model that attends to later tokens, `both_orders` for a
+            tokenizer without segment ids, or `threshold` for other than two classes.
 
     Example:
         >>> names = ["bad", "good"]
@@ -87,6 +90,7 @@ class BertTextClassifier(DenseHeadModel):
     num_classes = Held()
     labels = Held()
     problem_type = Held()
+    threshold = Held()
 
     def __init__(
         self,
@@ -101,6 +105,7 @@ class BertTextClassifier(DenseHeadModel):
         lm_loss_weight: float = 0.0,
         both_orders: bool = False,
         use_scalar_mix: bool = False,
+        threshold: float | None = None,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
@@ -129,6 +134,7 @@ class BertTextClassifier(DenseHeadModel):
         self.pooling = pooling
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders
+        self.threshold = threshold
         self.check_options()
         self.add_dropout(dropout)
         self.sequence_pooling = None
@@ -149,6 +155,7 @@ class BertTextClassifier(DenseHeadModel):
         super().check_options()
         self.preprocessor.follow(labels=class_names(self.labels))
         check_labels(self.labels, self.num_classes)
+        self.preprocessor.require_threshold(self.threshold)
         tokenizer = self.tokenizer
         if self.both_orders and tokenizer is not None and not tokenizer.has_segments:
             raise UserError(
@@ -226,6 +233,7 @@ class BertTextClassifier(DenseHeadModel):
         token_budget: int | None = None,
         verbose: int = 0,
         as_frame: bool = False,
+        threshold: float | None = None,
     ) -> "Classification | list[Classification] | pandas.DataFrame":
         """Returns the predicted classes of texts.
 
@@ -233,6 +241,7 @@ class BertTextClassifier(DenseHeadModel):
             texts: Raw text as in `fit`: a list of texts or pairs, or one text or pair.
             batch_size, token_budget, verbose: See `predict`.
             as_frame: Whether to return a `pandas.DataFrame`.
+            threshold: Another one than the model's `threshold`, which None takes.
 
         Returns:
             A `Classification` for each text, or one for one text. With `as_frame`, a data frame
@@ -241,8 +250,8 @@ class BertTextClassifier(DenseHeadModel):
             label; for a regression, `predicted_value`.
 
         Raises:
-            UserError: If there is no tokenizer, an example has more than two texts, or pandas is
-                needed and not installed.
+            UserError: If there is no tokenizer, an example has more than two texts, the model takes
+                no such threshold, or pandas is needed and not installed.
             DataError: If a text is missing or malformed.
 
         Example:
@@ -255,10 +264,15 @@ class BertTextClassifier(DenseHeadModel):
             >>> frame.join(found).index.tolist()
             [7, 3, 5, 1]
         """
-        answers = self.predict_decoded(texts, batch_size, token_budget, verbose)
+        self.preprocessor.require_threshold(threshold)
+        found = self.predict_decoded(texts, batch_size, token_budget, verbose)
+        is_single = isinstance(found, Classification)
+        answers = [found] if is_single else found
+        if threshold is not None:
+            probabilities = np.array([list(answer.scores.values()) for answer in answers])
+            answers = self.preprocessor.decided(probabilities, threshold)
         if not as_frame:
-            return answers
-        answers = [answers] if isinstance(answers, Classification) else answers
+            return answers[0] if is_single else answers
         return frame_of(answer_columns(answers, self.preprocessor.names, self.problem_type), texts)
 
     def targets(self, labels) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What `BertTextClassifier` reads and answers: labels by name or id, probabilities of classes."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import DataError, user_error
+from bert_tf.errors import DataError, require, user_error
 from bert_tf.inputs.columns import is_container, plain_rows
 from bert_tf.inputs.labels import (
     IdsInGraph,
@@ -20,10 +21,7 @@ from bert_tf.inputs.labels import (
     read_regression_labels,
 )
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.training.evaluation.probabilities import sigmoid, softmax
-
-# The smallest probability of a label that a text has, where it may have several.
-LABEL_THRESHOLD = 0.5
+from bert_tf.training.evaluation.probabilities import POSITIVE_CLASS, decide, sigmoid, softmax
 
 
 class Classification(NamedTuple):
@@ -31,7 +29,7 @@ class Classification(NamedTuple):
 
     Attributes:
         labels: The most probable label; where a text may have several, all with a probability of at
-            least 0.5. Empty for a regression.
+            least 0.5. A `threshold` of the model decides otherwise. Empty for a regression.
         scores: The probability of every label; for a regression the numbers. Where the model has no
             names, they are LABEL_0, LABEL_1 and so on.
 
@@ -57,6 +55,7 @@ class TextClassificationPreprocessor(Preprocessor):
     num_classes: int | None = None
     labels: list[str] | None = None
     problem_type: str | None = None
+    threshold: float | None = None
 
     def targets(self, y, x):
         """Returns the targets; labels may be given by their names."""
@@ -99,20 +98,43 @@ class TextClassificationPreprocessor(Preprocessor):
 
     def answers(self, logits) -> list[Classification]:
         """Returns a `Classification` for each row of logits `[n, num_classes]`."""
-        rows = [dict(zip(self.names, row)) for row in self.probabilities(logits).tolist()]
-        return [Classification(self._labels_of(scores), scores) for scores in rows]
+        return self.decided(self.probabilities(logits), self.threshold)
+
+    def decided(self, probabilities: np.ndarray, threshold: float | None) -> list[Classification]:
+        """Returns a `Classification` for each row of probabilities; `threshold` as in `decide`."""
+        names = self.names
+        scores = [dict(zip(names, row)) for row in probabilities.tolist()]
+        found = decide(probabilities, self.problem_type, threshold).tolist()
+        if self.problem_type == REGRESSION:
+            labels = [()] * len(scores)
+        elif self.problem_type == SINGLE_LABEL:
+            labels = [(names[number],) for number in found]
+        else:
+            labels = [tuple(itertools.compress(names, row)) for row in found]
+        return list(map(Classification, labels, scores))
+
+    @property
+    def takes_threshold(self) -> bool:
+        """Whether a threshold can decide: between two classes, or on each of several labels."""
+        is_binary = self.problem_type == SINGLE_LABEL and self.num_classes == 2
+        return is_binary or self.problem_type == MULTI_LABEL
+
+    def require_threshold(self, threshold: float | None) -> None:
+        """Raises `UserError` for a threshold that the model cannot use."""
+        fits = isinstance(threshold, (int, float)) and 0 <= threshold <= 1 and self.takes_threshold
+        rule = "must be in [0, 1], for two classes or several labels per text, or None"
+        kind = {"problem_type": self.problem_type, "num_classes": self.num_classes}
+        require(threshold is None or fits, rule, threshold=threshold, **kind)
+
+    def positive(self, probabilities: np.ndarray) -> np.ndarray:
+        """Returns what a threshold decides on: `[n]` of class 1, or `[n, C]` of several labels."""
+        is_binary = self.problem_type == SINGLE_LABEL
+        return probabilities[:, POSITIVE_CLASS] if is_binary else probabilities
 
     @property
     def names(self) -> list[str]:
         """The labels, or as in Hugging Face LABEL_0 and so on."""
         return self.labels or [f"LABEL_{index}" for index in range(self.num_classes)]
-
-    def _labels_of(self, scores):
-        if self.problem_type == REGRESSION:
-            return ()
-        if self.problem_type == SINGLE_LABEL:
-            return (max(scores, key=scores.get),)
-        return tuple(name for name, score in scores.items() if score >= LABEL_THRESHOLD)
 
 
 _TRUTH_VALUES = {"false": 0, "true": 1}

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.models.serving_module import ServingModule
+from bert_tf.training.evaluation.probabilities import POSITIVE_CLASS
 
 
 class TextClassificationModule(ServingModule):
@@ -20,5 +21,9 @@ class TextClassificationModule(ServingModule):
         if self.model.problem_type == MULTI_LABEL:
             names = tf.broadcast_to(labels, tf.shape(logits))  # [C] -> [B, C]
             return {"labels": names, "probabilities": tf.sigmoid(logits), "logits": logits}
-        label = tf.gather(labels, tf.argmax(logits, axis=-1))
-        return {"label": label, "probabilities": tf.nn.softmax(logits), "logits": logits}
+        probabilities, threshold = tf.nn.softmax(logits), self.model.threshold
+        if threshold is None:
+            ids = tf.argmax(logits, axis=-1)
+        else:
+            ids = tf.cast(probabilities[:, POSITIVE_CLASS] >= threshold, tf.int64)
+        return {"label": tf.gather(labels, ids), "probabilities": probabilities, "logits": logits}

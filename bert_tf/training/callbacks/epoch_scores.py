@@ -12,8 +12,8 @@ from bert_tf.training.evaluation.scores import all_scores
 class EpochScores(keras.callbacks.Callback):
     """Adds every score of `bert_tf.training.all_scores` to the logs, as `val_<name>`.
 
-    For a model of two classes, it also adds `val_best_f1` and `val_best_threshold`: what
-    `best_threshold` finds.
+    For a model of two classes or of several labels, it also adds `val_best_f1` and
+    `val_best_threshold`: what `best_threshold` finds.
 
     Unlike Keras metrics, the scores are exact and defined for all problem types. Put this callback
     before callbacks that monitor a score, such as
@@ -67,9 +67,10 @@ class EpochScores(keras.callbacks.Callback):
         model = self._scored_model()
         logits = model.predict(self.x, batch_size=self.batch_size, verbose=0)
         probabilities = model.probabilities(logits)
-        results = all_scores(self._gold, probabilities, model.problem_type)
-        if model.problem_type == SINGLE_LABEL and model.num_classes == 2:
-            threshold, f1 = best_threshold(self._gold, probabilities[:, 1])
+        results = all_scores(self._gold, probabilities, model.problem_type, model.threshold)
+        if model.preprocessor.takes_threshold:
+            positive = model.preprocessor.positive(probabilities)
+            threshold, f1 = best_threshold(self._gold, positive)
             results |= {"best_f1": f1, "best_threshold": threshold}
         if logs is not None:
             logs.update({f"val_{name}": value for name, value in results.items()})

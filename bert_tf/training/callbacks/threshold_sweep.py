@@ -4,17 +4,19 @@ import keras
 import numpy as np
 
 from bert_tf.errors import UserError
-from bert_tf.training.evaluation.probabilities import softmax
+from bert_tf.training.evaluation.probabilities import POSITIVE_CLASS, softmax
 
 THRESHOLDS = np.round(np.arange(0.01, 1.0, 0.01), 2)  # 0.01, 0.02 … 0.99
 
 
 def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> tuple[float, float]:
-    """Finds the threshold among 0.01, 0.02, …, 0.99 with the largest F1 of class 1.
+    """Finds the threshold among 0.01, 0.02, …, 0.99 with the largest F1.
+
+    `model.threshold = best_threshold(…)[0]` lets a classifier use it, wherever it answers.
 
     Args:
-        labels: `[n]`, 0 or 1.
-        probabilities: `[n]`, the probabilities of class 1.
+        labels: 0 or 1, `[n]` or of several labels `[n, C]`, for the F1 over all of them.
+        probabilities: An array of the same shape; for two classes, those of class 1.
 
     Returns:
         The threshold and its F1. Of equally good thresholds, the one nearest to 0.5 is returned.
@@ -23,8 +25,8 @@ def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> tuple[float
         >>> best_threshold(np.array([0, 1, 1]), np.array([0.2, 0.4, 0.9]))
         (0.4, 1.0)
     """
-    labels = np.asarray(labels).astype(bool)
-    predicted = np.asarray(probabilities) >= THRESHOLDS[:, np.newaxis]  # [99, n]
+    labels = np.ravel(labels).astype(bool)
+    predicted = np.ravel(probabilities) >= THRESHOLDS[:, np.newaxis]  # [99, n]
     true_positives = (predicted & labels).sum(axis=1)
     positives = predicted.sum(axis=1) + labels.sum()
     f1 = 2.0 * true_positives / np.maximum(positives, 1)
@@ -75,7 +77,7 @@ class ThresholdSweep(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         logits = self.model.predict(self.x, batch_size=self.batch_size, verbose=0)
-        threshold, f1 = best_threshold(self.y, softmax(logits)[:, 1])
+        threshold, f1 = best_threshold(self.y, softmax(logits)[:, POSITIVE_CLASS])
         if logs is not None:
             logs["val_best_f1"] = f1
             logs["val_best_threshold"] = threshold

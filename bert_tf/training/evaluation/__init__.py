@@ -1,17 +1,15 @@
-"""Metrics for use during training, and scores of a whole evaluation set."""
+"""Metrics for use during training; scores of a whole evaluation set and their pictures."""
 
-from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
-from bert_tf.training.evaluation.metrics import BinaryAUC, BinaryF1
-from bert_tf.training.evaluation.probabilities import sigmoid, softmax
-from bert_tf.training.evaluation.ranking import score_rankings
-from bert_tf.training.evaluation.scores import all_scores
+from bert_tf.base.lazy_names import lazy_names
 
-__all__ = [
-    "BinaryAUC",
-    "BinaryF1",
-    "all_scores",
-    "bootstrap_intervals",
-    "score_rankings",
-    "sigmoid",
-    "softmax",
-]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(("BinaryAUC", "BinaryF1"), ".metrics"),
+        "all_scores": ".scores",
+        "bootstrap_intervals": ".bootstrap",
+        **dict.fromkeys(("draw_confusion", "draw_curves", "draw_history"), ".pictures"),
+        "score_rankings": ".ranking",
+        **dict.fromkeys(("sigmoid", "softmax"), ".probabilities"),
+    },
+)

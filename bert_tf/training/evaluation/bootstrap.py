@@ -8,6 +8,7 @@ import numpy as np
 from bert_tf.base.progress import progress_bar
 from bert_tf.config import SINGLE_LABEL
 from bert_tf.errors import UserError
+from bert_tf.training.evaluation.probabilities import decide
 from bert_tf.training.evaluation.scores import (
     UndefinedScore,
     check_predictions,
@@ -23,11 +24,12 @@ def bootstrap_intervals(
     samples: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
+    threshold: float | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Computes the interval of every score of `all_scores`.
 
     Args:
-        gold, predicted, problem_type: See `all_scores`.
+        gold, predicted, problem_type, threshold: See `all_scores`.
         samples, confidence, seed: See `drawn_intervals`.
 
     Returns:
@@ -47,12 +49,13 @@ def bootstrap_intervals(
     """
     gold, predicted = check_predictions(gold, predicted, problem_type)
     functions = score_functions(problem_type, num_classes(predicted))
+    decided = decide(predicted, problem_type, threshold)
 
     def scores(rows):
         results = {}
         for name, function in functions.items():
             with contextlib.suppress(UndefinedScore):
-                results[name] = function(gold[rows], predicted[rows])
+                results[name] = function(gold[rows], predicted[rows], decided[rows])
         return results
 
     return drawn_intervals(scores, len(gold), samples, confidence, seed)

@@ -1,11 +1,8 @@
-"""Confusion matrices, as text and as a picture."""
+"""Confusion matrices, and as text."""
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
-
-from bert_tf.base.optional_packages import require_package
 
 
 def confusion_matrix(gold: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
@@ -33,28 +30,3 @@ def confusion_text(matrix: np.ndarray, labels: Sequence[str]) -> str:
         columns = (f"  {cell:>{width}}" for cell, width in zip(cells, widths))
         lines.append(name.ljust(first) + "".join(columns))
     return "\n".join(lines)
-
-
-def save_confusion_png(matrix: np.ndarray, labels: Sequence[str], path: str | os.PathLike) -> None:
-    """Draws the matrix: the color of a cell is its fraction of the row, its text is the count.
-
-    Raises:
-        UserError: If matplotlib is missing.
-    """
-    require_package("matplotlib", "the picture")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    size = 2.0 + 0.6 * len(labels)
-    figure = Figure(figsize=(size + 1.0, size), layout="constrained")
-    axes = figure.add_subplot()
-    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("gold")
-    for row, column in np.ndindex(*matrix.shape):
-        color = "white" if shares[row, column] > 0.5 else "black"
-        axes.text(column, row, str(matrix[row, column]), ha="center", va="center", color=color)
-    FigureCanvasAgg(figure).print_png(os.fspath(path))

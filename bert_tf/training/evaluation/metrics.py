@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from bert_tf.training.evaluation.probabilities import POSITIVE_CLASS
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BinaryF1(keras.metrics.Metric):
@@ -24,8 +26,9 @@ class BinaryF1(keras.metrics.Metric):
         self.actual = self.add_weight(name="actual", initializer="zeros")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        actual = tf.equal(tf.cast(tf.reshape(y_true, [-1]), tf.int32), 1)
-        predicted = tf.equal(tf.argmax(y_pred, axis=-1, output_type=tf.int32), 1)
+        actual = tf.equal(tf.cast(tf.reshape(y_true, [-1]), tf.int32), POSITIVE_CLASS)
+        found = tf.argmax(y_pred, axis=-1, output_type=tf.int32)
+        predicted = tf.equal(found, POSITIVE_CLASS)
         weight = 1.0
         if sample_weight is not None:
             weight = tf.cast(tf.reshape(sample_weight, [-1]), tf.float32)
@@ -58,5 +61,5 @@ class BinaryAUC(keras.metrics.AUC):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        positive = tf.nn.softmax(tf.cast(y_pred, tf.float32))[:, 1]  # [B, 2] -> [B]
+        positive = tf.nn.softmax(tf.cast(y_pred, tf.float32))[:, POSITIVE_CLASS]  # [B]
         super().update_state(tf.reshape(y_true, [-1]), positive, sample_weight)

@@ -16,10 +16,10 @@ import numpy as np
 from bert_tf.base.optional_packages import install_command, require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import DataError
+from bert_tf.training.evaluation.probabilities import POSITIVE_CLASS, decide
 
 _logger = logging.getLogger("bert_tf")
 
-THRESHOLD = 0.5  # of multi-label probabilities
 WITHOUT_SCIKIT_LEARN = ("accuracy", "exact_match", "loss", "mae")  # NumPy computes these scores
 _SMALLEST = 1e-12  # a probability of zero has no logarithm
 
@@ -29,7 +29,7 @@ class UndefinedScore(DataError):
 
 
 def score_functions(problem_type: str, num_classes: int) -> dict[str, Callable]:
-    """Returns the scores of a problem type: functions of gold labels and probabilities.
+    """Returns the scores of a problem type: functions of gold labels, probabilities and decisions.
 
     With two classes, the scores of class 1 are included. Without scikit-learn, those that need it
     are left out, which is logged once.
@@ -45,13 +45,19 @@ def score_functions(problem_type: str, num_classes: int) -> dict[str, Callable]:
     return {name: score for name, score in functions.items() if name in WITHOUT_SCIKIT_LEARN}
 
 
-def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SINGLE_LABEL) -> dict:
+def all_scores(
+    gold: np.ndarray,
+    predicted: np.ndarray,
+    problem_type: str = SINGLE_LABEL,
+    threshold: float | None = None,
+) -> dict:
     """Computes every score. A score that is not defined for the data is skipped with a warning.
 
     Args:
         gold: `[n]` class ids; for multi-label problems `[n, C]`, 0 or 1; for regression `[n]`.
         predicted: `[n, C]` probabilities; for regression `[n]` or `[n, 1]`.
         problem_type: "single_label_classification", "multi_label_classification" or "regression".
+        threshold: See `decide`; that of a classifier is its attribute of this name.
 
     Returns:
         The scores by name. For one label: "accuracy", "macro_f1", "matthews" and "loss" (mean
@@ -69,10 +75,11 @@ def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SING
         1.0
     """
     gold, predicted = check_predictions(gold, predicted, problem_type)
+    decided = decide(predicted, problem_type, threshold)
     results = {}
     for name, function in score_functions(problem_type, num_classes(predicted)).items():
         try:
-            results[name] = float(function(gold, predicted))
+            results[name] = float(function(gold, predicted, decided))
         except UndefinedScore as error:
             _logger.warning("%s is skipped: %s", name, error)
     return results
@@ -167,26 +174,22 @@ def _log_loss(chosen):
     return -np.mean(np.log(np.maximum(chosen, _SMALLEST)))
 
 
-def _matthews(gold, probabilities):
+def _matthews(gold, probabilities, decided):
     with warnings.catch_warnings():  # about a single class, for which it is zero by convention
         warnings.simplefilter("ignore")
-        return _sklearn("matthews_corrcoef", gold, probabilities.argmax(axis=1))
+        return _sklearn("matthews_corrcoef", gold, decided)
 
 
-def _macro_f1(gold, probabilities):
+def _macro_f1(gold, probabilities, decided):
     options = {"labels": np.arange(probabilities.shape[1]), "average": "macro"}
-    return _class_score("f1_score", gold, probabilities, **options)
+    return _class_score("f1_score", gold, probabilities, decided, **options)
 
 
-def _class_score(name, gold, probabilities, **options):
-    return _sklearn(name, gold, probabilities.argmax(axis=1), zero_division=0, **options)
+def _class_score(name, gold, probabilities, decided, **options):
+    return _sklearn(name, gold, decided, zero_division=0, **options)
 
 
-def _label_f1(average, gold, probabilities):
-    return _sklearn("f1_score", gold, probabilities >= THRESHOLD, average=average, zero_division=0)
-
-
-def _correlation(name, gold, values):
+def _correlation(name, gold, values, decided):
     import scipy.stats
 
     for what, array in (("gold", gold), ("predicted", values)):
@@ -199,27 +202,27 @@ def _correlation(name, gold, values):
 
 
 _SINGLE_LABEL_SCORES = {
-    "accuracy": lambda gold, probabilities: np.mean(probabilities.argmax(axis=1) == gold),
+    "accuracy": lambda gold, p, decided: np.mean(decided == gold),
     "macro_f1": _macro_f1,
     "matthews": _matthews,
-    "loss": lambda gold, probabilities: _log_loss(probabilities[np.arange(len(gold)), gold]),
+    "loss": lambda gold, p, decided: _log_loss(p[np.arange(len(gold)), gold]),
 }
 _BINARY_SCORES = {
-    "f1": functools.partial(_class_score, "f1_score"),
-    "precision": functools.partial(_class_score, "precision_score"),
-    "recall": functools.partial(_class_score, "recall_score"),
-    "auc": lambda gold, probabilities: roc_auc(gold, probabilities[:, 1]),
+    "f1": functools.partial(_class_score, "f1_score", pos_label=POSITIVE_CLASS),
+    "precision": functools.partial(_class_score, "precision_score", pos_label=POSITIVE_CLASS),
+    "recall": functools.partial(_class_score, "recall_score", pos_label=POSITIVE_CLASS),
+    "auc": lambda gold, p, decided: roc_auc(gold, p[:, POSITIVE_CLASS]),
 }
 _MULTI_LABEL_SCORES = {
-    "exact_match": lambda gold, p: np.mean(np.all((p >= THRESHOLD) == (gold > 0), axis=1)),
-    "micro_f1": functools.partial(_label_f1, "micro"),
-    "macro_f1": functools.partial(_label_f1, "macro"),
-    "auc": lambda gold, p: np.mean([roc_auc(*column) for column in zip(gold.T, p.T)]),
-    "loss": lambda gold, p: _log_loss(np.where(gold > 0, p, 1.0 - p)),
+    "exact_match": lambda gold, p, decided: np.mean(np.all(decided == (gold > 0), axis=1)),
+    "micro_f1": functools.partial(_class_score, "f1_score", average="micro"),
+    "macro_f1": functools.partial(_class_score, "f1_score", average="macro"),
+    "auc": lambda gold, p, decided: np.mean([roc_auc(*column) for column in zip(gold.T, p.T)]),
+    "loss": lambda gold, p, decided: _log_loss(np.where(gold > 0, p, 1.0 - p)),
 }
 _REGRESSION_SCORES = {
     "pearson": functools.partial(_correlation, "pearsonr"),
     "spearman": functools.partial(_correlation, "spearmanr"),
-    "mae": lambda gold, values: np.mean(np.abs(gold - values)),
-    "loss": lambda gold, values: np.mean((gold - values) ** 2),
+    "mae": lambda gold, values, decided: np.mean(np.abs(gold - values)),
+    "loss": lambda gold, values, decided: np.mean((gold - values) ** 2),
 }

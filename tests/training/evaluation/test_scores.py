@@ -10,14 +10,12 @@ import sklearn.metrics as sk
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import DataError
 from bert_tf.training import all_scores
+from bert_tf.training.callbacks import best_threshold
 from bert_tf.training.evaluation import bootstrap_intervals
 from bert_tf.training.evaluation.bootstrap import drawn_intervals
-from bert_tf.training.evaluation.confusion_matrix import (
-    confusion_matrix,
-    confusion_text,
-    save_confusion_png,
-)
+from bert_tf.training.evaluation.confusion_matrix import confusion_matrix, confusion_text
 from bert_tf.training.evaluation.probabilities import sigmoid, softmax
+from bert_tf.training.evaluation.reports import ClassReport
 
 
 @pytest.fixture
@@ -116,7 +114,7 @@ def test_the_share_of_draws_inside_an_interval(confidence):
     assert interval == pytest.approx((500 * (1 - confidence), 500 * (1 + confidence)))
 
 
-def test_confusion(tmp_path):
+def test_confusion():
     matrix = confusion_matrix([0, 0, 1, 2], [0, 1, 1, 0], 3)
     assert matrix.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
     assert confusion_text(matrix, ["ham", "spam", "x"]).splitlines() == [
@@ -125,5 +123,36 @@ def test_confusion(tmp_path):
         "spam                0     1  0",
         "x                   1     0  0",
     ]
-    save_confusion_png(matrix, ["ham", "spam", "x"], tmp_path / "m.png")
-    assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_threshold_decides_on_the_positive_class():
+    gold = np.array([0, 0, 1, 1, 1])
+    positive = np.array([0.1, 0.35, 0.3, 0.4, 0.9])
+    probabilities = np.stack([1 - positive, positive], axis=1)
+    scores = all_scores(gold, probabilities, threshold=0.3)
+    assert (scores["recall"], scores["precision"], scores["accuracy"]) == (1.0, 0.75, 0.8)
+    assert all_scores(gold, probabilities)["recall"] == pytest.approx(1 / 3)
+    assert best_threshold(gold, positive) == (0.3, pytest.approx(6 / 7))
+    intervals = bootstrap_intervals(gold, probabilities, samples=5, threshold=0.0)
+    assert intervals["recall"] == (1.0, 1.0)
+    several = np.eye(2)[gold]
+    assert all_scores(several, probabilities, MULTI_LABEL, 0.95)["micro_f1"] == 0.0
+    assert (
+        best_threshold(several, probabilities)[1]
+        > all_scores(several, probabilities, MULTI_LABEL, 0.9)["micro_f1"]
+    )
+
+
+def test_reports_have_the_names_of_the_classes():
+    gold, probabilities = np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
+    matrix, table, positive = ClassReport(
+        gold, probabilities, SINGLE_LABEL, ["ham", "spam"]
+    ).lines()
+    assert matrix.splitlines()[2].split() == ["spam", "1", "1"]
+    rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line.strip()}
+    assert rows["ham"] == ["0.5000", "1.0000", "0.6667", "1"]
+    assert rows["spam"] == ["1.0000", "0.5000", "0.6667", "2"]
+    assert positive.endswith("of the class 'spam'")
+    several = ClassReport(np.eye(2)[gold], probabilities, MULTI_LABEL, ["ham", "spam"])
+    (table,) = several.lines()
+    assert table.split()[4] == "ham"
