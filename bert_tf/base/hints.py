@@ -84,4 +84,5 @@ def describe(instance: Any, values: Mapping[str, Any]) -> str:
     """
     shown = (f"{name}={value!r}" for name, value in values.items())
     shown = (text if len(text) <= 100 else f"{text[:90]} …" for text in shown)
-    return f"<{type(instance).__name__} {', '.join(shown)}>"
+    described = f"{type(instance).__name__} {', '.join(shown)}"
+    return f"<{described.rstrip()}>"

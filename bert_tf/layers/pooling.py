@@ -119,6 +119,10 @@ class SequencePooling(QuickLayer):
         self.mode = mode
         self.built = True
 
+    def compute_output_shape(self, input_shape):
+        width = input_shape[-1] * (2 if self.mode == "mean_max" else 1)
+        return (input_shape[0], width)
+
     def call(self, sequence_output, padding_mask):
         if self.mode == "last":
             columns = tf.range(tf.shape(padding_mask)[1])

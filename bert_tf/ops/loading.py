@@ -125,7 +125,8 @@ def _why_there_is_no_library() -> str:
     versions = sorted(path.parent.name.removeprefix(_FOLDER_PREFIX) for path in folders)
     if not versions:
         return (
-            f"the native ops are not built; {slower}. `make ops` builds them, and so does "
+            f"the native ops are not built; {slower}. The wheels for Linux, `*_x86_64.whl` and "
+            "`*_aarch64.whl`, have them. In a checkout, `make ops` builds them, and so does "
             "`pip install .` if Bazel is on PATH"
         )
     return (

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.base.hints import HINTS
+from bert_tf.base.hints import HINTS, describe
 from bert_tf.errors import UserError
 from tests.example_files import write_docstring_files
 
@@ -105,6 +105,7 @@ def test_repr(model):
         "cased=False>"
     )
     assert repr(model.tokenizer) == "<BertTokenizer vocab_size=64, cased=False, max_length=None>"
+    assert describe(model, {}) == "<BertTextClassifier>"
     assert "hidden_size=" in repr(model.backbone) and repr(model.backbone)[0] == "<"
     tokens = {"token_ids": tf.constant([[5]])}
     many = bert_tf.BertTextClassifier(model.backbone, labels=[f"label {n}" for n in range(99)])
@@ -112,8 +113,10 @@ def test_repr(model):
 
 
 def test_summary_shows_shapes(model):
+    pooled = bert_tf.BertTextClassifier(model.backbone, num_classes=2, pooling="mean_max")
     for shown, shapes in (
         (model, ["(None, None, 32)", "(None, 32)", "(None, 2)"]),
+        (pooled, ["(None, None, 32)", "(None, 64)", "(None, 64)", "(None, 2)"]),
         (model.backbone, ["(None, None, 32)", "(None, None, 32)", "(None, 32)"]),
     ):
         lines = []

@@ -88,7 +88,10 @@ class BertSentenceEncoder(VectorModel):
         self.normalize = normalize
         self.sequence_pooling = None
         if pooling != "cls":
-            self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
+            shape = [None, None, backbone.config.hidden_size]
+            self.sequence_pooling = self.built_layer(
+                SequencePooling, pooling, name="sequence_pooling", shape=shape
+            )
         self.projection_layer = None
         if projection:
             initializer_range = backbone.config.initializer_range

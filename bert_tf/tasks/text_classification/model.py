@@ -139,7 +139,10 @@ class BertTextClassifier(DenseHeadModel):
         self.add_dropout(dropout)
         self.sequence_pooling = None
         if pooling != "cls":
-            self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
+            shape = [None, None, backbone.config.hidden_size]
+            self.sequence_pooling = self.built_layer(
+                SequencePooling, pooling, name="sequence_pooling", shape=shape
+            )
         self.language_model_head = None
         if lm_loss_weight:
             self.language_model_head = self.built_layer(
