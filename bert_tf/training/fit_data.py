@@ -160,24 +160,24 @@ def prepared_data(
                 f"{batch_size=}, {token_budget=}"
             )
     data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-    is_stream = not isinstance(x, TextColumns) and yields_text(x)
-    if is_stream:
-        for name in ("y", "sample_weight"):
-            rule = "must be None for a dataset, which has its own"
-            require(data[name] is None, rule, UserError, **{name: type(data[name]).__name__})
-    preprocessor = model.preprocessor
-    if isinstance(x, TextColumns) or is_stream:
+    preprocessor, strategy = model.preprocessor, model.distribute_strategy
+    if isinstance(x, TextColumns):
         make_batches = functools.partial(
             text_batches, preprocessor, **data, training=training, **options
         )
-        strategy = model.distribute_strategy
         data = dict.fromkeys(data)
-        if isinstance(x, TextColumns) and strategy.num_replicas_in_sync > 1:
+        if strategy.num_replicas_in_sync > 1:
             parts = model.gradient_accumulation_steps if training else 1
             data["x"] = replica_batches(strategy, make_batches, parts, class_weight)
             class_weight = None  # it is in the batches
         else:
             data["x"] = make_batches()
+    elif yields_text(x):
+        for name in ("y", "sample_weight"):
+            rule = "must be None for a dataset, which has its own"
+            require(data[name] is None, rule, UserError, **{name: type(data[name]).__name__})
+        preprocessor.require_tokenizer()
+        data["x"], data["batch_size"] = preprocessor.batches(x, training), None
     elif preprocessor is not None and isinstance(x, tf.data.Dataset):
         data["x"] = with_graph_targets(preprocessor, x)
     elif is_container(sample_weight):
@@ -187,7 +187,7 @@ def prepared_data(
 
 def text_batches(
     preprocessor: Any,
-    x: TextColumns | tf.data.Dataset,
+    x: TextColumns,
     y: Any = None,
     sample_weight: Any = None,
     batch_size: int | None = None,
@@ -197,11 +197,11 @@ def text_batches(
     epochs: TextEpochs | None = None,
     share: ReplicaShare | None = None,
 ) -> tf.data.Dataset:
-    """Returns batches `(tokens, labels, weights)` of raw text.
+    """Returns batches `(tokens, labels, weights)` of texts in memory.
 
     Args:
         preprocessor: The `Preprocessor` of the task.
-        x: What its `read` returned. A dataset has its own labels and batches.
+        x: What its `read` returned.
         y: What its `targets` returned.
         sample_weight: The weight of each example, or None.
         batch_size: The number of rows of a batch; None for 32.
@@ -217,8 +217,6 @@ def text_batches(
             have `token_budget` tokens.
     """
     preprocessor.require_tokenizer()
-    if isinstance(x, tf.data.Dataset):
-        return preprocessor.batches(x, training)
     epochs = epochs or TextEpochs()
     rows, labels = preprocessor.training_rows(x, y, sample_weight)
     groups = _examples_of_texts(x) if training and preprocessor.no_duplicates else None
