@@ -24,7 +24,7 @@ from bert_tf.training.batch_parts import BatchParts, accumulated_gradients
 from bert_tf.training.losses.partial_loss import BatchShare, partial_losses
 from bert_tf.training.model_options import fixed_names, option_names, set_option
 from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
-from bert_tf.training.traced_steps import Traces, settings_of
+from bert_tf.training.traced_steps import Traces, traced_settings
 
 
 class StepModel(keras.Model):
@@ -209,25 +209,9 @@ class StepModel(keras.Model):
         # At the end of the data a replica may have no rows, and their mean is NaN.
         return tf.where(rows > 0, loss, tf.zeros_like(loss))
 
-    def traced_settings(self, step: str) -> Any:
-        """Returns what else than weights a trace depends on, to be compared with `==`."""
-        held = vars(self).get("_preprocessor")
-        packing = getattr(getattr(self, "backbone", None), "padding_free", None)
-        reading = packing, None if held is None else (id(held), held.changes)
-        wrapped = self._known.wrapped and self._known.wrapped[0].traced_settings(step)
-        loss = settings_of(self.loss) if step in ("train", "test") else None
-        objective = self._objective and settings_of(self._objective)
-        settings = self._option_changes, loss, objective, reading, wrapped
-        if step != "train":
-            return settings
-        schedule = keras_compat.learning_rate_schedule(self.optimizer)
-        is_schedule = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
-        schedule = schedule if is_schedule else None  # a rate is in a variable
-        return *settings, settings_of(self.optimizer), schedule, settings_of(schedule)
-
     def invalidate_traces(self, step: str) -> None:
         """Drops the traced function of a step unless weights and settings are the last call's."""
-        if self._traces.have_changed(self, step, self.traced_settings(step)):
+        if self._traces.have_changed(self, step, traced_settings(self, step)):
             setattr(self, f"{step}_function", None)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base import keras_compat
 from bert_tf.inputs.token_rows import feature_specs
 
 _STEP = "predict"
@@ -56,6 +57,23 @@ class Traces:
         return all(map(operator.is_, map(weakref.ref.__call__, known), weights))
 
 
+def traced_settings(model: keras.Model, step: str) -> Any:
+    """Returns what a trace depends on in addition to weights, to be compared with `==`."""
+    held = vars(model).get("_preprocessor")
+    packing = getattr(getattr(model, "backbone", None), "padding_free", None)
+    reading = packing, None if held is None else (id(held), held.changes)
+    wrapped = model._known.wrapped and traced_settings(model._known.wrapped[0], step)
+    loss = settings_of(model.loss) if step in ("train", "test") else None
+    objective = model._objective and settings_of(model._objective)
+    settings = model._option_changes, loss, objective, reading, wrapped
+    if step != "train":
+        return settings
+    schedule = keras_compat.learning_rate_schedule(model.optimizer)
+    is_schedule = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
+    schedule = schedule if is_schedule else None  # a rate is in a variable
+    return *settings, settings_of(model.optimizer), schedule, settings_of(schedule)
+
+
 def settings_of(part: Any) -> dict[str, Any]:
     """Returns the settings of an optimizer or a loss that a graph holds, such as `beta_1`.
 
@@ -95,12 +113,12 @@ class Predictor:
         self._model = model
         self._functions = {}
         self._state = Traces()
-        self._state.have_changed(model, _STEP, model.traced_settings(_STEP))
+        self._state.have_changed(model, _STEP, traced_settings(model, _STEP))
 
     @classmethod
     def of(cls, model: keras.Model) -> "Predictor":
         """Returns the predictor of a model, a new one if what was traced is not valid."""
-        predictor, settings = model.predictor, model.traced_settings(_STEP)
+        predictor, settings = model.predictor, traced_settings(model, _STEP)
         if predictor is None or not predictor._state.are_of(model, _STEP, settings):
             with _CREATION:
                 predictor = model.predictor

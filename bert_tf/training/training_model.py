@@ -37,8 +37,7 @@ from bert_tf.training.traced_steps import Predictor
 
 # The defaults of a model that is not compiled: the paper's appendix A.3 tries 2e-5 to 5e-5, and
 # google-research/bert's run_classifier.py has these defaults.
-LEARNING_RATE = 5e-5
-WARMUP = 0.1
+LEARNING_RATE, WARMUP = 5e-5, 0.1
 
 
 class TrainingModel(StepModel):
@@ -130,9 +129,8 @@ class TrainingModel(StepModel):
         if "token_ids" not in inputs:
             check_names(inputs)
         if missing := self._given_inputs - inputs.keys():
-            raise UserError(
-                f"Inputs must hold {', '.join(sorted(missing))}. Received: {sorted(inputs)}"
-            )
+            names = ", ".join(sorted(missing))
+            raise UserError(f"Inputs must hold {names}. Received: {sorted(inputs)}")
         return inputs
 
     def default_compile(self, y: Any) -> dict[str, Any]:
@@ -227,7 +225,7 @@ class TrainingModel(StepModel):
         self._compile_once(given["y"])
         if not keras_compat.is_validation_in_fit(kwargs):  # there the data are ready
             names = ("x", "y", "sample_weight", "batch_size")
-            given |= evaluation_data(self, *(given[name] for name in names))
+            given |= evaluation_data(self, *map(given.get, names))
         with as_data_errors():
             return super().evaluate(**given)
 
@@ -308,18 +306,17 @@ class TrainingModel(StepModel):
             if window_stride is not None:
                 preprocessor.require_windows(x, window_stride)
                 rule = "must be None for outputs of tokens, which are others in each window"
-                has_tokens = self.spec.token_axis is not None
-                require(not has_tokens, rule, UserError, window_stride=window_stride)
+                no_tokens = self.spec.token_axis is None
+                require(no_tokens, rule, UserError, window_stride=window_stride)
             rows = preprocessor.encode(x, window_stride)
             values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
             return preprocessor.postprocess(values, rows, x, window_pooling)
-        for name, value in {"token_budget": token_budget, "window_stride": window_stride}.items():
-            require_texts(x, name, value)
-        if yields_text(x) and not self.spec.examples.are_predicted_in_datasets:
-            raise UserError(
-                "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
-            )
+        require_texts(x, "token_budget", token_budget)
+        require_texts(x, "window_stride", window_stride)
         if yields_text(x):
+            rule = "must be a list of texts, or token dictionaries"
+            are_taken = self.spec.examples.are_predicted_in_datasets
+            require(are_taken, rule, UserError, x="a dataset of text")
             preprocessor.require_tokenizer()
             x, batch_size = preprocessor.batches(x, training=False), None
         with as_data_errors():
@@ -474,8 +471,7 @@ class TrainingModel(StepModel):
 
     def require_trained_heads(self, purpose: str) -> None:
         """Raises `UserError` if a head is at random: `purpose` needs a trained model."""
-        has_optimizer = self.compiled and self.optimizer is not None
-        is_trained = has_optimizer and keras_compat.steps_taken(self.optimizer)
+        is_trained = self.optimizer_has_begun() and keras_compat.steps_taken(self.optimizer)
         if self.untrained_heads and not is_trained:
             raise UserError(
                 f"A model must be trained before it is {purpose}. Received: a checkpoint without "
@@ -492,9 +488,8 @@ class TrainingModel(StepModel):
 def takes_class_ids(loss: Any) -> bool:
     """Returns whether a compiled loss takes class ids; so does the default."""
     sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
-    if loss is None or isinstance(loss, sparse):
-        return True
-    return str(getattr(loss, "__name__", loss)).startswith("sparse_")
+    is_sparse = loss is None or isinstance(loss, sparse)
+    return is_sparse or str(getattr(loss, "__name__", loss)).startswith("sparse_")
 
 
 def _arguments(method: Callable, model: keras.Model, args: tuple, kwargs: dict) -> dict[str, Any]:
