@@ -48,6 +48,8 @@ class StepModel(keras.Model):
 
     Attributes:
         spec: The `TaskSpec`, without entries for a model that has none.
+        uses_pooler: Whether the outputs depend on the pooler of the backbone; else that is not
+            trained.
     """
 
     _option_changes = 0
@@ -55,6 +57,7 @@ class StepModel(keras.Model):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.spec = hooks.declared_spec(type(self))
+        self.uses_pooler = self.spec.uses_pooler
         self._fixed_options = fixed_names(type(self))
         self._options = option_names(type(self)) | self._fixed_options
         # Keras does not look into such an object for layers. `wrapped` are models that this trains.
@@ -224,11 +227,6 @@ class StepModel(keras.Model):
             unused = {id(variable) for variable in self.backbone.pooler.trainable_variables}
             variables = [variable for variable in variables if id(variable) not in unused]
         return [*variables, *getattr(self._objective, "variables", ())]
-
-    @property
-    def uses_pooler(self) -> bool:
-        """Whether its outputs depend on the pooler of the backbone; else that is not trained."""
-        return self.spec.uses_pooler and getattr(self, "pooling", "cls") == "cls"
 
     def optimizer_has_begun(self) -> bool:
         """Returns whether the optimizer has variables for the weights that the model has now."""

@@ -57,7 +57,8 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, **kwargs)
-        self.spec = dataclasses.replace(self.spec, labels=NEXT_WORDS, uses_pooler=False)
+        self.spec = dataclasses.replace(self.spec, labels=NEXT_WORDS)
+        self.uses_pooler = False
         backbone.require_kind(NNLM)
         self.has_direct_connections = has_direct_connections
         backbone.pooler.is_missing = True

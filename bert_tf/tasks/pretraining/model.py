@@ -76,12 +76,8 @@ class BertPretrainer(TaskModel, MaskedWordModel):
             self.next_sentence = self.built_layer(Dense, 2, stddev, name="next_sentence")
             self.next_sentence_loss = keras.metrics.Mean(name="next_sentence_loss")
             self.next_sentence_accuracy = keras.metrics.Mean(name="next_sentence_accuracy")
+        self.uses_pooler = self.next_sentence is not None
         self.built = True
-
-    @property
-    def uses_pooler(self) -> bool:
-        """Whether there is a loss on sentences."""
-        return self.next_sentence is not None
 
     def call(self, inputs, training=False, weights=None):
         """`weights` `[B, P]`: logits `[M, V]` for the M places whose weight is above zero."""

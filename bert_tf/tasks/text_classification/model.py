@@ -131,7 +131,7 @@ class BertTextClassifier(DenseHeadModel):
         rule = f"must be at least {fewest} for {problem_type}"
         require(num_classes >= fewest, rule, num_classes=num_classes, labels=labels)
         self.num_classes, self.problem_type = num_classes, problem_type
-        self.pooling = pooling
+        self.pooling, self.uses_pooler = pooling, pooling == "cls"
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders
         self.threshold = threshold
