@@ -40,6 +40,7 @@ def make(tiny_config, tokenizer):
     def make(config=tiny_config, **options):
         keras.utils.set_random_seed(3)
         model = BertSparseEncoder(BertBackbone(config), tokenizer=tokenizer, **options)
+        model.run_eagerly = True  # until a test compiles it: tracing takes longer than a few texts
         bias = np.random.default_rng(0).normal(-0.3, 0.5, config.vocab_size)
         model.masked_lm_head.output_bias.assign(bias)
         return model
@@ -175,7 +176,9 @@ def test_the_loss_is_that_of_the_vectors(make, tiny_config, warmup_steps, is_inn
     model = make(config)
     loss = SpladeLoss(None, 0.3, 0.7, warmup_steps=warmup_steps)
     loss = MatryoshkaLoss(loss, dims=[model.vector_size]) if is_inner else loss
-    model.compile(keras.optimizers.SGD(0.0), objective=loss)
+    # Traced once, with all that there is.
+    run_eagerly = not (is_inner and warmup_steps)
+    model.compile(keras.optimizers.SGD(0.0), objective=loss, run_eagerly=run_eagerly)
     query, document, other = (
         model.predict(texts, verbose=0).astype(np.float64) for texts in (QUERIES, DOCUMENTS, OTHERS)
     )
@@ -200,7 +203,8 @@ def test_large_batches_are_encoded_part_by_part(make, tiny_config):
         CachedMultipleNegativesRankingLoss(1.0, mini_batch_size=2, similarity="dot"),
     ):
         model = make(config)
-        model.compile(keras.optimizers.SGD(0.5), objective=SpladeLoss(loss, 0.1, 0.1))
+        objective = SpladeLoss(loss, 0.1, 0.1)
+        model.compile(keras.optimizers.SGD(0.5), objective=objective, run_eagerly=True)
         options = {"batch_size": 3, "shuffle": False, "verbose": 0}
         history = model.fit((QUERIES, DOCUMENTS), **options).history
         steps.append((history["loss"], [weight.numpy() for weight in model.trainable_weights]))
