@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras.src.trainers.compile_utils import get_loss
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+from tensorflow.python.eager.record import could_possibly_record
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
@@ -19,6 +20,9 @@ from bert_tf.errors import UserError
 
 # Returns whether a graph is traced in a function with `jit_compile=True`. Public way: none.
 is_traced_for_xla = GraphOrParentsInXlaContext
+
+# Returns whether a `tf.GradientTape` or a `ForwardAccumulator` may be active. Public way: none.
+may_be_differentiated = could_possibly_record
 
 
 # The attributes that Keras and TensorFlow keep track of, and the containers that may hold some.

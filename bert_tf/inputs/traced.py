@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from bert_tf.text.code_points import Pieces
+
 STRINGS, SPLITS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
 IDS, PLACES = (tf.RaggedTensorSpec([None, None], dtype) for dtype in (tf.int32, tf.int64))
+PIECES = Pieces(IDS, PLACES, PLACES, PLACES, PLACES)
 
 
 def traced(function: Callable, signature: list) -> Callable:

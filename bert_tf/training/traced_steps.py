@@ -126,17 +126,21 @@ class Predictor:
                     predictor = model.predictor = cls(model)
         return predictor
 
-    def __call__(
+    def __call__(self, *args, **kwargs) -> Any:
+        """Returns what `tensors` does, as NumPy arrays."""
+        return tf.nest.map_structure(np.array, self.tensors(*args, **kwargs))
+
+    def tensors(
         self,
-        features: dict[str, np.ndarray],
+        features: dict[str, np.ndarray | tf.Tensor],
         inputs: Collection[str] = (),
         step: Callable[[dict[str, tf.Tensor]], Any] | None = None,
         key: Hashable = None,
     ) -> Any:
-        """Returns what `predict_step` returns for the features of a batch, as NumPy arrays.
+        """Returns what `predict_step` returns for the features of a batch.
 
         Args:
-            features: Arrays of B rows, by name.
+            features: Arrays or tensors of B rows, by name.
             inputs: See `feature_specs`.
             step: Another function of the features, which is computed on one device.
             key: What the step depends on, apart from the model.
@@ -156,10 +160,8 @@ class Predictor:
                 function = self._functions[key]
         tensors = tf.nest.map_structure(tf.convert_to_tensor, features)
         if is_alone:
-            outputs = function(tensors)
-        else:
-            outputs = strategy.gather(function(_dealt(tensors, strategy)), axis=0)
-        return tf.nest.map_structure(np.array, outputs)
+            return function(tensors)
+        return strategy.gather(function(_dealt(tensors, strategy)), axis=0)
 
     def _step(self, features):
         return self._model.distribute_strategy.run(self._model.predict_step, args=(features,))

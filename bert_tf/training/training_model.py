@@ -434,6 +434,28 @@ class TrainingModel(StepModel):
         widths[axis] = 0, length - outputs.shape[axis]
         return np.pad(outputs, widths, constant_values=self.spec.token_padding)
 
+    def __call__(self, *args, **kwargs):
+        is_plain = len(args) == 1 and kwargs in ({}, {"training": False})
+        if is_plain and not isinstance(args[0], dict) and self._is_traced_for(args[0]):
+            return Predictor.of(self).tensors(self.tokens_of(args[0]), self._given_inputs)
+        return super().__call__(*args, **kwargs)
+
+    def _is_traced_for(self, inputs):
+        """Returns whether the graph of `predict` may compute these inputs: texts outside of graphs.
+
+        Op by op, a short text would take several times as long.
+        """
+        return (
+            tf.executing_eagerly()
+            and not any(isinstance(part, keras.KerasTensor) for part in tf.nest.flatten(inputs))
+            and not keras_compat.may_be_differentiated()
+            and self.preprocessor_class is not None
+            and not self._known.wrapped
+            and not self.run_eagerly
+            and not self.jit_compile
+            and self.distribute_strategy.num_replicas_in_sync == 1
+        )
+
     def predict_step(self, data):
         with self._tracing():
             return super().predict_step(data)

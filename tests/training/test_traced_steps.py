@@ -1,15 +1,32 @@
 """`predict` on text: one trace for all sizes, no dataset, and always the weights of now."""
 
+import collections
+import contextlib
+import functools
 import threading
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import op_callbacks as private
 
+from bert_tf.training.traced_steps import Predictor
 from bert_tf.training.training_model import TrainingModel
-from tests.conformance.task import TEXTS, assert_same, make
+from tests.conformance.task import ONE_BLOCK, TEXTS, assert_same, make
 from tests.conformance.tasks import TASKS, tasks
+
+MOST_OPS = 16  # that run one by one in a call: functions count as one
+
+
+@contextlib.contextmanager
+def op_callbacks(function):
+    """Calls a function for every op that runs, by TensorFlow's private hook."""
+    private.add_op_callback(function)
+    try:
+        yield
+    finally:
+        private.remove_op_callback(function)
 
 
 @pytest.fixture
@@ -35,29 +52,118 @@ def test_one_trace_for_all_sizes(steps):
     assert steps == [model]
 
 
+@pytest.fixture
+def outputs(monkeypatch):
+    """What predictors returned, and for what: models, features and outputs."""
+    found = []
+    original = Predictor.tensors
+
+    def tensors(self, features, *args, **kwargs):
+        outputs = original(self, features, *args, **kwargs)
+        found.append((features, tf.nest.map_structure(np.array, outputs)))
+        return outputs
+
+    monkeypatch.setattr(Predictor, "tensors", tensors)
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def shared(name):
+    """A model of a task, for all tests of it, which come one after the other."""
+    return make(TASKS[name], config=ONE_BLOCK)
+
+
 @tasks("text")
-def test_no_dataset_and_one_trace(name, steps, monkeypatch):
-    """What a task answers with, for all its examples and then for some of them."""
+def test_eight_threads(name, steps):
+    """They call a model that has never been called, and get the same answers as one thread."""
+    shared.cache_clear()
+    task, model = TASKS[name], shared(name)
+    begin, found = threading.Barrier(8), {}
 
-    def refused(*args, **kwargs):
-        raise AssertionError("a dataset was made")
+    def ask(number):
+        begin.wait()
+        found[number] = [task.answers(model, task.question) for _ in range(2)]
 
-    task = TASKS[name]
-    model = make(task)
-    for method in ("map", "range", "from_tensor_slices", "from_generator"):
-        monkeypatch.setattr(tf.data.Dataset, method, refused)
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(steps) <= 1 + (name == "late interaction")  # of queries and of documents
+    expected = task.answers(model, task.question)
+    assert len(found) == 8
+    for answers in found.values():
+        for answer in answers:
+            assert_same(answer, expected, tolerance=0)
+
+
+@tasks("text")
+def test_no_graph_is_made_per_call(name, monkeypatch):
+    """Nothing is traced for other sizes, no dataset is made, and few ops run one by one."""
+    task, model, made, ops = TASKS[name], shared(name), [], []
     task.answers(model, task.question)
-    traced = len(steps)
+    original = tf.Graph.__init__
+
+    def init(self, *args, **kwargs):
+        made.append(type(self))
+        original(self, *args, **kwargs)
+
+    def count(op_type, *args, graph=None, **kwargs):
+        ops.append(op_type)
+
+    monkeypatch.setattr(tf.Graph, "__init__", init)
     task.answers(model, task.question, token_budget=20)
-    assert len(steps) == traced <= 1 + (name == "late interaction")  # queries and documents
+    assert not made
+    with op_callbacks(count):
+        task.answers(model, task.question)
+    assert len(ops) <= MOST_OPS, collections.Counter(ops)
 
 
-def test_equal_to_keras():
+@tasks("text")
+def test_equal_to_keras(name, outputs):
     """The numbers of the same batch are the same bit for bit."""
-    model = make(TASKS["text classification"])
-    tokens = {name: values.numpy() for name, values in model.tokenize(TEXTS).items()}
-    expected = model.predict(tokens, batch_size=len(TEXTS), verbose=0)
-    np.testing.assert_array_equal(np.sort(model.predict(TEXTS, verbose=0), 0), np.sort(expected, 0))
+    task, model = TASKS[name], shared(name)
+    task.answers(model, task.question)
+    assert outputs
+    for features, values in outputs:
+        if "seed" not in features:  # a text is not written by Keras's `predict`
+            expected = keras.Model.predict_on_batch(model, features)
+            assert_same(values, expected, tolerance=0)
+
+
+@tasks("text")
+def test_every_task_answers_with_the_weights_of_now(name, outputs):
+    task, model = TASKS[name], shared(name)
+
+    def found():
+        outputs.clear()
+        task.answers(model, task.question)
+        return [values for _, values in outputs]
+
+    before = found()
+    for variable in model.trainable_variables:
+        variable.assign(variable[::-1])
+    after = found()
+    pairs = zip(*map(tf.nest.flatten, (before, after)))
+    assert not all(np.array_equal(*pair) for pair in pairs)
+    model.run_eagerly = True
+    assert_same(after, found())
+
+
+def test_called_with_text(steps):
+    """The graph of `predict` computes it, but not where the call itself matters."""
+    model, texts = make(TASKS["text classification"], config=ONE_BLOCK), tf.constant(TEXTS)
+    expected = model(model.tokenize(TEXTS))
+    assert not steps
+    assert_same(model(texts).numpy(), expected.numpy())
+    assert_same(model(TEXTS[:2], training=False).numpy(), expected[:2].numpy())
+    assert steps == [model]
+    with tf.GradientTape() as tape:
+        recorded = model(texts)
+    assert_same(recorded.numpy(), expected.numpy())
+    assert tape.gradient(recorded, model.classifier.kernel) is not None
+    assert tf.function(model)(texts).shape == expected.shape
+    assert steps == [model]
 
 
 def _fit(model, tmp_path):
@@ -103,34 +209,12 @@ def test_a_model_answers_with_the_weights_of_now(change, tmp_path):
     before = model.predict(TEXTS, verbose=0)
     CHANGES[change](model, tmp_path)
     after = model.predict(TEXTS, verbose=0)
+    np.testing.assert_allclose(after, model(model.tokenize(TEXTS)), atol=1e-5)
     np.testing.assert_allclose(after, model(tf.constant(TEXTS)), atol=1e-5)
     if change not in ("padding_free", "jit_compile", "prepack_for_inference"):  # the same numbers
         assert np.abs(after - before).max() > 1e-3
     model.run_eagerly = True
     assert_same(model.predict(TEXTS, verbose=0), after)
-
-
-@pytest.mark.parametrize("name", ["text classification", "token classification", "features"])
-def test_eight_threads(name, steps):
-    """They call a model that has never been called, and get the same answers as one thread."""
-    task = TASKS[name]
-    model, begin, found = make(task), threading.Barrier(8), {}
-
-    def ask(number):
-        begin.wait()
-        found[number] = [task.answers(model, task.question) for _ in range(3)]
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(steps) == 1
-    expected = task.answers(model, task.question)
-    assert len(found) == 8
-    for answers in found.values():
-        for answer in answers:
-            assert_same(answer, expected, tolerance=0)
 
 
 def test_callbacks(capsys):

@@ -24,7 +24,7 @@ from bert_tf.inputs.columns import (
 )
 from bert_tf.inputs.long_texts import split_sentences, split_sentences_in_graph
 from bert_tf.tasks.extractive_summarization.oracle import oracle_labels
-from bert_tf.tasks.extractive_summarization.selection import join_sentences, select_sentences
+from bert_tf.tasks.extractive_summarization.selection import join_best_sentences_eagerly
 from bert_tf.tasks.extractive_summarization.sentence_windows import SentenceWindows, pack_sentences
 from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
 from bert_tf.text import packing
@@ -108,15 +108,16 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
         return np.concatenate([np.zeros([0], np.int32), *y])
 
     def windows(self, lists):
-        sentences = tf.RaggedTensor.from_row_splits(*flat_strings(lists))
+        sentences = tf.RaggedTensor.from_row_splits(*flat_strings(lists), validate=False)
         return SentenceWindows(self.tokenizer, sentences, self.max_sequence_length)
 
     def tokenize(self, *texts):
         """Returns the first window of each document, strings `[B]`, as a token dictionary."""
         self.require_tokenizer()
-        packed = pack_sentences(
-            self.tokenizer, self.sentences_in_graph(texts[0]), self.max_sequence_length
-        )
+        sentences = self.sentences_in_graph(texts[0])
+        pieces = self.tokenizer.tokenize(sentences.values)
+        rows = pieces, tf.cast(sentences.row_splits, tf.int64)
+        packed = pack_sentences(self.tokenizer, *rows, self.max_sequence_length)
         first = tf.searchsorted(packed.documents, tf.range(tf.size(texts[0], tf.int64)))
         rows = (tf.gather(part, first) for part in packed[:2])
         return packing.pad(*rows, self.tokenizer.pad_token_id, self.static_length, 1)
@@ -133,15 +134,14 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
         self, values: np.ndarray, rows: SentenceWindows, num_sentences: int, trigram_blocking: bool
     ) -> list[str]:
         """Returns the summary of every document, from the outputs `[W, T]` of its windows."""
-        logits = rows.marked_values(values)
-        splits = rows.item_splits
+        logits, texts = rows.marked_values(values), rows.sentences.values
+        summarize = join_best_sentences_eagerly(num_sentences, trigram_blocking)
         found = []
-        for begin in range(0, len(splits) - 1, _DOCUMENTS_AT_ONCE):
-            sentences = rows.sentences[begin : begin + _DOCUMENTS_AT_ONCE]
-            scores = logits[splits[begin] :][: sentences.values.shape[0]]
-            selected = select_sentences(sentences, scores, num_sentences, trigram_blocking)
-            kept = tf.ragged.boolean_mask(sentences, sentences.with_values(selected))
-            found += map(_decoded, join_sentences(kept).numpy())
+        for begin in range(0, len(rows.item_splits) - 1, _DOCUMENTS_AT_ONCE):
+            splits = rows.item_splits[begin : begin + _DOCUMENTS_AT_ONCE + 1]
+            part = slice(splits[0], splits[-1])
+            summaries = summarize(texts[part], splits - splits[0], logits[part])
+            found += map(_decoded, summaries.numpy())
         return found
 
     def batches(self, source, training, labels=(), numbers=None, seed=0):

@@ -6,6 +6,8 @@ Glossary: `B` documents, `S` sentences of all documents, `A` documents that stil
 
 import tensorflow as tf
 
+from bert_tf.inputs.traced import SPLITS, STRINGS, traced
+
 # Scripts that write no spaces: each character is a word.
 UNSPACED_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}"
 
@@ -89,6 +91,22 @@ def join_sentences(sentences: tf.RaggedTensor) -> tf.Tensor:
     spaced = tf.strings.join([sentences.values, tf.where(is_unspaced, "", " ")])
     padded = sentences.with_values(spaced).to_tensor("")  # [B, most sentences of a document]
     return tf.strings.strip(tf.strings.reduce_join(padded, axis=1))
+
+
+def join_best_sentences(
+    num_sentences: int,
+    trigram_blocking: bool,
+    texts: tf.Tensor,
+    row_splits: tf.Tensor,
+    scores: tf.Tensor,
+) -> tf.Tensor:
+    """Returns the summaries of documents, string `[B]`, of sentences `[S]` with their scores."""
+    sentences = tf.RaggedTensor.from_row_splits(texts, row_splits, validate=False)
+    selected = select_sentences(sentences, scores, num_sentences, trigram_blocking)
+    return join_sentences(tf.ragged.boolean_mask(sentences, sentences.with_values(selected)))
+
+
+join_best_sentences_eagerly = traced(join_best_sentences, [STRINGS, SPLITS, tf.TensorSpec([None])])
 
 
 def _trigrams(texts, documents):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.inputs.long_texts import whole_windows
 from bert_tf.inputs.token_rows import MarkedRows
+from bert_tf.inputs.traced import IDS, SPLITS, traced
 from bert_tf.text import packing
 from bert_tf.text.code_points import joined_rows
 
@@ -31,18 +32,20 @@ class PackedSentences(NamedTuple):
     documents: tf.Tensor
 
 
-def pack_sentences(tokenizer, sentences: tf.RaggedTensor, max_length: int) -> PackedSentences:
+def pack_sentences(
+    tokenizer, pieces: tf.RaggedTensor, row_splits: tf.Tensor, max_length: int
+) -> PackedSentences:
     """Packs documents into windows of as many whole sentences as fit.
 
     Args:
         tokenizer: A `BertTokenizer`.
-        sentences: Strings, ragged `[B, (S)]`. A document without sentences has no window.
+        pieces: The ids of all sentences, ragged int32 `[S, (pieces)]`.
+        row_splits: Where each document begins in them, int64 `[B + 1]`. A document without
+            sentences has no window.
         max_length: The maximum number of tokens of a window; a longer sentence loses its end.
     """
-    pieces = tokenizer.tokenize(sentences.values)  # [S, (pieces)]
     ends = tokenizer.cls_token_id, tokenizer.sep_token_id
     rows, _ = packing.pack(pieces, None, *ends, max_length, "longest_first")  # [S, (tokens)]
-    row_splits = tf.cast(sentences.row_splits, tf.int64)
     window_ends, documents = whole_windows(rows.row_splits, row_splits, max_length)  # [W]
     window_splits = tf.concat([[0], window_ends], axis=0)  # in sentences
     token_ids = joined_rows(rows, window_splits)  # [W, (T)]
@@ -55,13 +58,14 @@ def pack_sentences(tokenizer, sentences: tf.RaggedTensor, max_length: int) -> Pa
     )
 
 
+pack_sentences_eagerly = traced(pack_sentences, [IDS, SPLITS])
+
+
 class SentenceWindows(MarkedRows):
     """The windows of documents as rows of tokens, with the `[CLS]` of each sentence marked.
 
     Args:
-        tokenizer, sentences, max_length: See `pack_sentences`.
-
-    Attributes:
+        tokenizer, max_length: See `pack_sentences`.
         sentences: The sentences of the documents, ragged strings `[B, (S)]`.
 
     Example:
@@ -73,7 +77,8 @@ class SentenceWindows(MarkedRows):
 
     def __init__(self, tokenizer, sentences: tf.RaggedTensor, max_length: int):
         with tf.device("CPU:0"):
-            packed = pack_sentences(tokenizer, sentences, max_length)
+            pack = pack_sentences_eagerly(tokenizer, max_length=max_length)
+            packed = pack(tokenizer.tokenize(sentences.values), sentences.row_splits)
         super().__init__(
             packed.token_ids,
             packed.segment_ids,

@@ -14,7 +14,10 @@ class ExtractiveSummarizationModule(ServingModule):
     def of_text(self, text):
         model, tokenizer = self.model, self.model.tokenizer
         sentences = model.preprocessor.sentences_in_graph(text)
-        packed = pack_sentences(tokenizer, sentences, self.max_length)
+        pieces = tokenizer.tokenize(sentences.values)
+        packed = pack_sentences(
+            tokenizer, pieces, tf.cast(sentences.row_splits, tf.int64), self.max_length
+        )
         tokens = packing.pad(*packed[:2], tokenizer.pad_token_id, None, 1)
         logits = self.of_windows(tokens)  # [W, T]
         starts = packed.sentence_starts.to_tensor(False, shape=tf.shape(logits))

@@ -260,7 +260,7 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         tokenizer = self._known_tokenizer()
         ids = {tokenizer.token_to_id(symbol) for symbol in string.punctuation}
         # A symbol that the vocabulary lacks is no punctuation: other words are unknown, too.
-        return tf.constant(sorted(ids - {tokenizer.unk_token_id}), tf.int32)
+        return np.array(sorted(ids - {tokenizer.unk_token_id}), np.int32)
 
     def _known_tokenizer(self):
         rule = "must be given: it says which tokens are `[MASK]` and punctuation"
@@ -334,9 +334,13 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         rows = preprocessor.text_rows(columns[0], is_query)
         vectors: list[np.ndarray | None] = [None] * len(rows)
         batches = self.computed_batches(rows, batch_size, verbose, token_budget=token_budget)
-        for numbers, features, outputs in batches:
-            for number, row, kept in zip(numbers, outputs, self._counts(features).numpy()):
-                vectors[number] = row[kept]
+        counts = np.ones(len(rows.token_ids), bool)  # those of `_counts`
+        if self.mask_punctuation and not is_query:
+            counts = np.isin(rows.token_ids, self._punctuation_ids(), invert=True)
+        for numbers, _, outputs in batches:
+            for number, row in zip(numbers, outputs):
+                kept = counts[slice(*rows.row_splits[number : number + 2])]
+                vectors[number] = row[: len(kept)][kept]
         if columns.is_single:
             return vectors[0]
         splits = np.cumsum([0, *map(len, vectors)])

@@ -18,6 +18,7 @@ from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.labels import read_regression_labels
 from bert_tf.inputs.token_rows import RaggedRows, TokenizedTexts
+from bert_tf.inputs.traced import IDS, SPLITS, traced
 from bert_tf.models.preprocessor import Preprocessor
 
 
@@ -93,7 +94,7 @@ class LateInteractionPreprocessor(Preprocessor):
         self.require_tokenizer()
         length = self._length_without_marker(is_query)
         ids = self.tokenizer(texts, max_length=length, ragged=True)["token_ids"]
-        return self._completed(ids, is_query)
+        return completed(*self._completion(is_query), ids)
 
     def text_ids(self, texts: np.ndarray, is_query: bool = False) -> tf.RaggedTensor:
         """Returns the `ids` of many texts in memory."""
@@ -101,7 +102,7 @@ class LateInteractionPreprocessor(Preprocessor):
         length = self._length_without_marker(is_query)
         rows = TokenizedTexts.of(self.tokenizer, (texts,), length)
         with tf.device("CPU:0"):
-            return self._completed(rows.ragged(rows.token_ids), is_query)
+            return _completed_eagerly(*self._completion(is_query))(rows.ragged(rows.token_ids))
 
     def _length_without_marker(self, is_query):
         length = self.query_max_length if is_query else self.max_sequence_length
@@ -110,17 +111,12 @@ class LateInteractionPreprocessor(Preprocessor):
     def _marker(self, is_query):
         return self.query_marker if is_query else self.document_marker
 
-    def _completed(self, ids, is_query):
-        """Inserts the marker after `[CLS]`, and fills queries up with `[MASK]`."""
-        marker = self._marker(is_query)
-        if marker is not None:
-            markers = tf.fill([ids.nrows(), 1], self.tokenizer.token_to_id(marker))
-            ids = tf.concat([ids[:, :1], tf.cast(markers, ids.dtype), ids[:, 1:]], axis=1)
-        if is_query and self.query_augmentation:
-            length = self.query_max_length
-            ids = ids.to_tensor(self.tokenizer.mask_token_id, shape=[None, length])
-            ids = tf.RaggedTensor.from_tensor(ids, row_splits_dtype=tf.int64)
-        return ids
+    def _completion(self, is_query):
+        """Returns the options of `completed`."""
+        marker, tokenizer = self._marker(is_query), self.tokenizer
+        marker_id = None if marker is None else tokenizer.token_to_id(marker)
+        is_filled = is_query and self.query_augmentation
+        return marker_id, (tokenizer.mask_token_id, self.query_max_length) if is_filled else None
 
     def example_rows(self, columns):
         if len(columns) == 1 and not columns.num_rows:
@@ -129,11 +125,11 @@ class LateInteractionPreprocessor(Preprocessor):
             expected = "be a query with one document or more"
             raise user_error("An example", expected, f"one text. {self.examples.form}")
         count = len(columns)
-        parts = [self.text_ids(column, is_query=n == 0) for n, column in enumerate(columns)]
+        # [n, (T)] K times -> [n * K, (T)], the texts of an example together
+        places = np.arange(count * columns.num_rows).reshape(count, -1).T.reshape(-1)
+        texts = self.text_ids(columns[0], True), self.text_ids(np.concatenate(columns[1:]))
+        ids = _gathered_eagerly()(*texts, places)
         with tf.device("CPU:0"):
-            # [n, (T)] K times -> [n * K, (T)], the texts of an example together
-            places = np.arange(count * columns.num_rows).reshape(count, -1).T.reshape(-1)
-            ids = tf.gather(tf.concat(parts, axis=0), places)
             return RaggedRows(ids, tf.zeros_like(ids), self.tokenizer.pad_token_id, count)
 
     def encode(self, columns, window_stride=None):
@@ -147,6 +143,33 @@ class LateInteractionPreprocessor(Preprocessor):
         if is_query:
             rows.inputs = {"is_query": np.ones(len(rows), bool)}
         return rows
+
+
+def completed(
+    marker_id: int | None, filling: tuple[int, int] | None, ids: tf.RaggedTensor
+) -> tf.RaggedTensor:
+    """Returns ids with the marker after `[CLS]`, filled up with a token to a length.
+
+    Args:
+        marker_id: The marker; None for none.
+        filling: The token and the length; None where rows are not filled up.
+        ids: Ragged int32 `[n, (T)]`.
+    """
+    if marker_id is not None:
+        markers = tf.fill([ids.nrows(), 1], tf.constant(marker_id, ids.dtype))
+        ids = tf.concat([ids[:, :1], markers, ids[:, 1:]], axis=1)
+    if filling is not None:
+        mask_id, length = filling
+        ids = ids.to_tensor(mask_id, shape=[None, length])
+        ids = tf.RaggedTensor.from_tensor(ids, row_splits_dtype=tf.int64)
+    return ids
+
+
+_completed_eagerly = traced(completed, [IDS])
+_gathered_eagerly = traced(
+    lambda queries, documents, places: tf.gather(tf.concat([queries, documents], 0), places),
+    [IDS, IDS, SPLITS],
+)
 
 
 def _marked_as_queries(tokens):

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.base.vectors import as_array, as_finite_floats
 from bert_tf.errors import UserError, user_error
+from bert_tf.inputs.traced import traced
 
 FLOATS_AT_ONCE = 8 * 2**20  # of similarities and vectors: 32 MiB
 
@@ -78,7 +79,7 @@ class TokenVectors:
     def ragged(self) -> tf.RaggedTensor:
         """Returns them as a ragged tensor float32 `[n, (tokens), D]`."""
         vectors = tf.constant(np.asarray(self.vectors, np.float32))
-        return tf.RaggedTensor.from_row_splits(vectors, self.row_splits)
+        return tf.RaggedTensor.from_row_splits(vectors, self.row_splits, validate=False)
 
 
 def max_sim_scores(queries: TokenVectors, documents: TokenVectors) -> np.ndarray:
@@ -113,11 +114,22 @@ def max_sim_scores(queries: TokenVectors, documents: TokenVectors) -> np.ndarray
     scores = [np.zeros([0], np.float32)]
     for start in range(0, len(documents), size):
         part = slice(start, start + size)
-        query, query_mask = _padded(queries if is_one else queries[part], "queries")
-        document, document_mask = _padded(documents[part], "documents")
-        similarities = tf.matmul(query, document, transpose_b=True)  # [n, Tq, Td]
-        scores.append(sum_of_best(similarities, query_mask, document_mask).numpy())
+        query = _checked(queries if is_one else queries[part], "queries")
+        scores.append(_max_sim()(query, _checked(documents[part], "documents")).numpy())
     return np.concatenate(scores)
+
+
+def max_sim(queries: tf.RaggedTensor, documents: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the MaxSim scores `[n]` of queries and documents, ragged `[n, (tokens), D]`."""
+    texts = queries, documents
+    masks = [tf.sequence_mask(text.row_lengths()) for text in texts]
+    query, document = (text.to_tensor() for text in texts)
+    similarities = tf.matmul(query, document, transpose_b=True)  # [n, Tq, Td]
+    return sum_of_best(similarities, *masks)
+
+
+_VECTORS = tf.RaggedTensorSpec([None, None, None], tf.float32, ragged_rank=1)
+_max_sim = traced(max_sim, [_VECTORS, _VECTORS])
 
 
 def sum_of_best(
@@ -154,8 +166,6 @@ def require_comparable(queries: TokenVectors, documents: TokenVectors) -> None:
         raise user_error("Vectors of queries and of documents", "have the same size", received)
 
 
-def _padded(texts, name):
-    """Returns vectors `[n, T, D]`, and which are those of tokens, bool `[n, T]`."""
+def _checked(texts, name):
     as_finite_floats(texts.vectors, False, name)
-    ragged = texts.ragged()
-    return ragged.to_tensor(), tf.sequence_mask(ragged.row_lengths())
+    return texts.ragged()

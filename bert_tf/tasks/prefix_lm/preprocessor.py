@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.token_rows import RaggedRows, TokenizedTexts
+from bert_tf.inputs.traced import IDS, traced
 from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
 from bert_tf.text import packing
 
@@ -65,7 +66,7 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
             TokenizedTexts.of(self.tokenizer, (column,), length)
             for column, length in zip(columns, (self.max_sequence_length, self.longest_target))
         )
-        rows = join_source_and_target(*(part.ragged(part.token_ids) for part in parts))
+        rows = _joined_eagerly()(*(part.ragged(part.token_ids) for part in parts))
         return SourcesWithTargets(*rows, self.tokenizer.pad_token_id)
 
     def encode(self, columns, window_stride=None):
@@ -102,3 +103,6 @@ def join_source_and_target(
     target_ids = target_ids[:, 1:]
     segment_ids = tf.concat([tf.zeros_like(source_ids), tf.ones_like(target_ids)], axis=1)
     return tf.concat([source_ids, target_ids], axis=1), segment_ids
+
+
+_joined_eagerly = traced(join_source_and_target, [IDS, IDS])

@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns
+from bert_tf.inputs.traced import PIECES, traced
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.text import packing
+from bert_tf.text.code_points import Pieces
 
 
 class ScoredPiece(NamedTuple):
@@ -52,31 +54,36 @@ class ReplacedTokenPreprocessor(Preprocessor):
             )
         return super().targets(y, x)
 
-    def scored_pieces(
-        self, texts: tf.Tensor, logits: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the fields of the `ScoredPiece`s of texts, in the graph or eagerly.
-
-        Args:
-            texts: Strings `[B]`.
-            logits: What the model computes for their tokens, float32 `[B, T]`.
-
-        Returns:
-            Ragged `[B, (pieces)]`: int64, int64, string and float32. What was cut off is not there.
-        """
-        pieces = self.tokenizer.tokenize_with_offsets(texts, trim_offsets=True)
-        lengths = tf.minimum(pieces.ids.row_lengths(), self.max_sequence_length - 2)
-        starts, ends, ids = (
-            packing.shortened(values, lengths, self.tokenizer.truncation_side)
-            for values in (pieces.char_starts, pieces.char_ends, pieces.ids)
-        )
-        scores = tf.RaggedTensor.from_tensor(tf.sigmoid(logits[:, 1:]), lengths)
-        return starts, ends, tf.gather(tf.constant(self.tokenizer.vocabulary), ids), scores
-
     def decode(self, values, rows, columns):
         """Returns a list of `ScoredPiece`s for each text; what was cut off has none."""
-        fields = self.scored_pieces(tf.constant(columns[0], tf.string), tf.constant(values))
+        pieces = self.tokenizer.tokenize_with_offsets(columns[0], trim_offsets=True)
+        fields = scored_pieces_eagerly(self.tokenizer, self.max_sequence_length)(pieces, values)
         return [
             [ScoredPiece(start, end, piece.decode(), score) for start, end, piece, score in row]
             for row in (zip(*text) for text in zip(*(field.to_list() for field in fields)))
         ]
+
+
+def scored_pieces(
+    tokenizer, max_length: int, pieces: Pieces, logits: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    """Returns the fields of the `ScoredPiece`s of texts, in the graph or eagerly.
+
+    Args:
+        tokenizer, max_length: The tokenizer of the model, and its `max_sequence_length`.
+        pieces: All pieces of the texts.
+        logits: What the model computes for their tokens, float32 `[B, T]`.
+
+    Returns:
+        Ragged `[B, (pieces)]`: int64, int64, string and float32. What was cut off is not there.
+    """
+    lengths = tf.minimum(pieces.ids.row_lengths(), max_length - 2)
+    starts, ends, ids = (
+        packing.shortened(values, lengths, tokenizer.truncation_side)
+        for values in (pieces.char_starts, pieces.char_ends, pieces.ids)
+    )
+    scores = tf.RaggedTensor.from_tensor(tf.sigmoid(logits[:, 1:]), lengths)
+    return starts, ends, tf.gather(tf.constant(tokenizer.vocabulary), ids), scores
+
+
+scored_pieces_eagerly = traced(scored_pieces, [PIECES, tf.TensorSpec([None, None])])

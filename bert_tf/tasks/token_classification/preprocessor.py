@@ -124,7 +124,8 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
         if holds_lists(texts):
             sentences = list(self.read_columns(texts)[0])
             words, row_splits = flat_strings(sentences)
-            places = tf.ragged.range(row_splits[1:] - row_splits[:-1]).values
+            splits = row_splits.numpy()
+            places = np.arange(splits[-1]) - np.repeat(splits[:-1], np.diff(splits))
             return WordSpans(row_splits, places, places + 1, words), sentences
         self.require_tokenizer()
         columns = as_columns(texts, self.text_errors)
@@ -132,14 +133,15 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
             raise user_error("Texts", "be a list of strings", f"{len(columns)} texts in an example")
         texts = [text.decode("utf-8", errors="replace") for text in columns[0]]
         tensor = tf.constant(texts, tf.string)
-        return words_of_texts_eagerly(self.tokenizer)(tensor), texts
+        pieces = self.tokenizer.tokenize_with_offsets(tensor, trim_offsets=True)
+        return words_of_texts_eagerly(self.tokenizer)(pieces, tensor), texts
 
     def spans(self, words: WordSpans, tags: np.ndarray, texts: list) -> list[list[TaggedSpan]]:
         """Returns the spans of every text; `tags` int `[W]` are the label ids of the words."""
-        rows = words.row_ids.numpy()
-        starts, ends = words.starts.numpy(), words.ends.numpy()
+        rows = np.repeat(np.arange(len(texts)), np.diff(words.row_splits))
+        starts, ends = np.asarray(words.starts), np.asarray(words.ends)
         found: list[list[TaggedSpan]] = [[] for _ in texts]
-        spans = word_spans_eagerly(tuple(self.labels))(tf.constant(tags, tf.int32), words.row_ids)
+        spans = word_spans_eagerly(tuple(self.labels))(tags.astype(np.int32), rows)
         for first, last, label in zip(*(part.numpy().tolist() for part in spans)):
             row, start, end = rows[first], int(starts[first]), int(ends[last])
             text = texts[row][start:end]

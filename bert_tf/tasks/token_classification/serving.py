@@ -6,6 +6,7 @@ from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.token_classification.word_windows import (
     WORD_STARTS,
     pack_words,
+    tokenized_once,
     word_spans,
     words_of_texts,
 )
@@ -19,10 +20,12 @@ class TokenClassificationModule(ServingModule):
 
     def of_text(self, text):
         model, slices = self.model, TextSlices(text)
-        words = words_of_texts(model.tokenizer, text, slices)
-        rows = words.words, words.row_splits
-        ids, word_starts, _ = pack_words(model.tokenizer, *rows, self.max_length, keeps_empty=True)
-        features = packing.pad(ids, tf.zeros_like(ids), model.tokenizer.pad_token_id, None, 1)
+        tokenizer = model.tokenizer
+        pieces = tokenizer.tokenize_with_offsets(text, trim_offsets=True)
+        words = words_of_texts(tokenizer, pieces, slices)
+        rows = words.words, words.row_splits, *tokenized_once(tokenizer, words.words)
+        ids, word_starts, _ = pack_words(tokenizer, *rows, self.max_length, keeps_empty=True)
+        features = packing.pad(ids, tf.zeros_like(ids), tokenizer.pad_token_id, None, 1)
         shape = tf.shape(features["token_ids"], tf.int64)
         features[WORD_STARTS] = word_starts.to_tensor(False, shape=shape)
 

@@ -15,7 +15,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.columns import is_list, is_text, plain_rows, refuse_missing, shown
 from bert_tf.inputs.long_texts import whole_windows
 from bert_tf.inputs.token_rows import MarkedRows
-from bert_tf.inputs.traced import SPLITS, STRINGS, traced
+from bert_tf.inputs.traced import IDS, PIECES, SPLITS, STRINGS, traced
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, tag_parts
 from bert_tf.text import code_points, packing
 from bert_tf.text.text_slices import TextSlices
@@ -26,8 +26,20 @@ WORD_STARTS = "word_starts"
 CLAUSE_ENDS = frozenset("。！？；…!?;.")
 
 
+def tokenized_once(tokenizer, words: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Returns the ids of different words, and which of them each of the words is, int32 `[W]`."""
+    different, places = tf.unique(words)
+    return tokenizer.tokenize(different), places
+
+
 def pack_words(
-    tokenizer, words: tf.Tensor, row_splits: tf.Tensor, max_length: int, keeps_empty: bool = False
+    tokenizer,
+    words: tf.Tensor,
+    row_splits: tf.Tensor,
+    ids: tf.RaggedTensor,
+    places: tf.Tensor,
+    max_length: int,
+    keeps_empty: bool = False,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
     """Packs the words of sentences into windows of at most `max_length` tokens.
 
@@ -37,6 +49,7 @@ def pack_words(
 
     Args:
         tokenizer, words, row_splits: A `BertTokenizer`, and what `flat_strings` returns.
+        ids, places: What `tokenized_once` returns.
         max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
         keeps_empty: Whether a sentence without words has a window without words, or none.
 
@@ -45,8 +58,7 @@ def pack_words(
         pieces of words, ragged bool `[S, (T)]`; the sentence of each window, int64 `[S]`.
     """
     limit = max_length - 2
-    different, places = tf.unique(words)  # each different word is tokenized once
-    ids = tokenizer.tokenize(different)[:, :limit]
+    ids = ids[:, :limit]
     is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
     unknown = tf.fill([tf.reduce_sum(is_empty)], tokenizer.unk_token_id)
     ids = tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
@@ -65,7 +77,8 @@ def pack_words(
     return token_ids, tf.cast(pack(is_first, 0, 0), tf.bool), examples
 
 
-pack_words_eagerly = traced(pack_words, [STRINGS, SPLITS])
+_NUMBERS = tf.TensorSpec([None], tf.int32)
+pack_words_eagerly = traced(pack_words, [STRINGS, SPLITS, IDS, _NUMBERS])
 
 
 def _clause_breaks(words):
@@ -103,8 +116,9 @@ class WordWindows(MarkedRows):
         has_word_starts: bool = False,
     ):
         with tf.device("CPU:0"):
-            packed = pack_words_eagerly(tokenizer, max_length=max_length)(words, row_splits)
-            token_ids, word_starts, examples = packed
+            pack = pack_words_eagerly(tokenizer, max_length=max_length)
+            tokenized = tokenized_once(tokenizer, words)
+            token_ids, word_starts, examples = pack(words, row_splits, *tokenized)
             segment_ids = tf.zeros_like(token_ids)
         rows = token_ids, segment_ids, tokenizer.pad_token_id
         super().__init__(*rows, word_starts, examples.numpy(), row_splits.numpy())
@@ -168,9 +182,8 @@ class WordSpans(NamedTuple):
         return tf.ragged.row_splits_to_segment_ids(self.row_splits)
 
 
-def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> WordSpans:
-    """Splits texts `[B]` into words: a piece and those after it that continue its word."""
-    pieces = tokenizer.tokenize_with_offsets(texts, trim_offsets=True)
+def words_of_texts(tokenizer, pieces: code_points.Pieces, slices: TextSlices) -> WordSpans:
+    """Joins the pieces of texts to words: a piece and those after it that continue its word."""
     continues = tf.constant(tokenizer.continues_word())
     begins = ~tf.gather(continues, pieces.ids.values)
     begins |= code_points.starts(pieces.ids.value_rowids())
@@ -217,6 +230,7 @@ def word_spans(
 
 
 words_of_texts_eagerly = traced(
-    lambda tokenizer, texts: words_of_texts(tokenizer, texts, TextSlices(texts)), [STRINGS]
+    lambda tokenizer, pieces, texts: words_of_texts(tokenizer, pieces, TextSlices(texts)),
+    [PIECES, STRINGS],
 )
 word_spans_eagerly = traced(word_spans, [tf.TensorSpec([None], tf.int32), SPLITS])
