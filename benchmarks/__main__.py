@@ -4,6 +4,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python -m benchmarks inference --dtype=bfloat16
     python -m benchmarks inference --dtype=int8
     python -m benchmarks latency --dtype=int8
+    python -m benchmarks calls --threads=1
     python -m benchmarks encode --peer_python=st_onnxruntime=st_env/bin/python
     python -m benchmarks generation
     python -m benchmarks training --peers=keras_hub,pytorch --rounds=5
@@ -37,6 +38,7 @@ from bert_tf.tools.common.checks import positive_integers
 
 from . import (
     balance,
+    calls,
     contest,
     encoding,
     families,
@@ -55,11 +57,11 @@ from . import (
     xla,
 )
 from .peers import OURS, OURS_XLA
-from .plan import Plan, read_plan
+from .plan import OF_SENTENCES, Plan, read_plan
 
 FLAGS = flags.FLAGS
 # The jobs in whose rounds the limits of the machine are not measured.
-_WITHOUT_MACHINE = ("tokenizer", "latency", "encode", "generation", "families", "search")
+_WITHOUT_MACHINE = ("tokenizer", *OF_SENTENCES, "generation", "families", "search")
 
 
 def measure(plan: Plan, start, results) -> None:
@@ -88,7 +90,7 @@ def measure_side_by_side(plan: Plan, start, results, scratch: str) -> None:
     if plan.job == "xla":
         helpers = (OURS_XLA,)
     names = [OURS, *plan.peers, *helpers]
-    real_weights = plan.job in ("latency", "encode") and not FLAGS.config
+    real_weights = plan.job in OF_SENTENCES and not FLAGS.config
     directory = os.path.join(scratch, "model")
     if real_weights:
         directory = os.path.join(materials_dir, latency.MODEL)
@@ -99,11 +101,15 @@ def measure_side_by_side(plan: Plan, start, results, scratch: str) -> None:
                 results.problem(f"{name} does not start")
         if not {OURS, *helpers} <= staff.keys():
             return
-        if plan.job in ("latency", "encode"):
+        if plan.job in OF_SENTENCES:
             if not real_weights:
                 latency.make_model(staff[OURS], directory, plan.config, materials_dir)
-            measured = latency if plan.job == "latency" else encoding
-            measured.run(staff, plan.peer_job, materials_dir, results)
+            if plan.job == "calls":
+                models_directory = os.path.join(scratch, "tasks")
+                calls.run(staff, start, models_directory, materials_dir, results)
+            else:
+                measured = latency if plan.job == "latency" else encoding
+                measured.run(staff, plan.peer_job, materials_dir, results)
         else:
             run_job(plan, staff, directory, results, materials_dir)
 

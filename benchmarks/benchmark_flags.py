@@ -19,6 +19,7 @@ JOBS = (
     "tokenizer",
     "latency",
     "encode",
+    "calls",
     "memory",
     "xla",
     "families",
@@ -68,8 +69,8 @@ flags.DEFINE_list(
     "config",
     None,
     f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a GPU several. Default: "
-    f"base; on a GPU {','.join(gpu_training.CONFIGS)}; for latency and encode the "
-    "real weights of MiniLM-L6.",
+    f"base; on a GPU {','.join(gpu_training.CONFIGS)}; for latency, encode and calls "
+    "the real weights of MiniLM-L6.",
 )
 flags.DEFINE_list(
     "workloads",
@@ -151,8 +152,8 @@ flags.DEFINE_list(
 flags.DEFINE_string(
     "materials_dir",
     MATERIALS_DIRECTORY,
-    "For tokenizer, latency, encode and balance: the directory of research/fetch_materials.py with "
-    "texts and weights.",
+    "For tokenizer, latency, encode, calls and balance: the directory of "
+    "research/fetch_materials.py with texts and weights.",
 )
 flags.DEFINE_string(
     "json", None, "A JSON file to write all results to, without rounding. Default: none."

@@ -16,6 +16,7 @@ from bert_tf.tools.common.checks import options_of, positive_integers
 
 from . import (
     balance,
+    calls,
     contest,
     encoding,
     families,
@@ -36,6 +37,7 @@ from .peers import BASELINE, OURS, PEERS, of_job
 from .workloads import RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 
 FLAGS = flags.FLAGS
+OF_SENTENCES = ("latency", "encode", "calls")  # jobs with the weights of MiniLM
 _OURS_ALONE = ("xla", "families", "search", "pipeline")  # jobs that measure no peers
 _USUAL_WORKLOADS = {
     **contest.WORKLOADS,
@@ -46,7 +48,13 @@ _USUAL_WORKLOADS = {
     "pipeline": pipeline.WORKLOADS,
 }
 # The modules of the jobs that read materials.
-_READERS = {"tokenizer": tokenizer, "latency": latency, "encode": encoding, "balance": balance}
+_READERS = {
+    "tokenizer": tokenizer,
+    "latency": latency,
+    "encode": encoding,
+    "calls": calls,
+    "balance": balance,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +111,7 @@ def read_plan() -> Plan:
         progress=functools.partial(tqdm, desc="timing", unit="turn", leave=False),
     )
     _check_files(job)
-    if job in ("latency", "encode"):
+    if job in OF_SENTENCES:
         latency.require_vocabulary(next(iter(configs.values())))
     for flag in ("json", "plot"):
         if FLAGS[flag].value:

@@ -96,11 +96,13 @@ class Turns(contextlib.AbstractContextManager):
                     raise
                 self._report.problem(f"{self._where}: {failure}")
 
-    def seconds(self, **others: Callable[[], float]) -> dict[str, list[float]]:
+    def seconds(
+        self, clock: str = "perf_counter", **others: Callable[[], float]
+    ) -> dict[str, list[float]]:
         """Measures all tasks, and `others` by their functions: lists with one value per round."""
         options = self._report.options
         turns = {
-            label: functools.partial(worker.turn, key, options.turn_seconds)
+            label: functools.partial(worker.turn, key, options.turn_seconds, clock)
             for label, (worker, key) in self._tasks.items()
         }
         return interleave(turns | others, options.rounds, options.progress)

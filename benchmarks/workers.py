@@ -124,17 +124,18 @@ class Worker:
         self._expected[key] = min(seconds[1:])
         return self._expected[key]
 
-    def turn(self, key, turn_seconds) -> float:
+    def turn(self, key, turn_seconds, clock="perf_counter") -> float:
         """Measures a task after its warm-up: the median of the calls in `turn_seconds`.
 
         A short task gets one call that is not counted first, as another process used the caches.
+        `clock` is a function of the module `time`.
         """
         calls = calls_in_a_turn(self._expected[key], turn_seconds)
-        seconds = self.time(key, calls + (calls > 1))
+        seconds = self.time(key, calls + (calls > 1), clock)
         return statistics.median(seconds[1:] if calls > 1 else seconds)
 
-    def time(self, key, calls) -> list[float]:
-        seconds = self.ask("time", key=key, calls=calls)
+    def time(self, key, calls, clock="perf_counter") -> list[float]:
+        seconds = self.ask("time", key=key, calls=calls, clock=clock)
         self._rest()
         return seconds
 

@@ -103,7 +103,7 @@ PEERS = {
     "keras_hub": Entry("keras_hub:KerasHub", (*_FLOAT, *_TRAINING, "memory"), ("keras_hub",)),
     "tensorflow": Entry("tensorflow_2d:TensorFlow2D", (*_FLOAT, *_MATMUL)),
     "pytorch": Entry(
-        "pytorch:PyTorch", (*_FLOAT, *_TRAINING, *_MATMUL, *_GENERATION, "latency"), _TORCH
+        "pytorch:PyTorch", (*_FLOAT, *_TRAINING, *_MATMUL, *_GENERATION, "latency", "calls"), _TORCH
     ),
     "torch_compile": Entry("torch_compile:TorchCompile", (*_FLOAT, *_TRAINING, "ops"), _TORCH),
     "onnxruntime": Entry(

@@ -145,6 +145,14 @@ def encode_task(encode, slices: Sequence[Sequence[str]]) -> Task:
     return Task(lambda: encode(next(turns)), lambda: {"vectors": np.asarray(encode(compared))})
 
 
+def calls_task(function: Callable, texts: Any) -> Task:
+    """Calls a method with texts; `function` returns what is compared, by name."""
+    return Task(
+        lambda: function(texts),
+        lambda: {name: np.asarray(value) for name, value in function(texts).items()},
+    )
+
+
 class Peer:
     """One framework to compare; `version` is for the report.
 
@@ -156,6 +164,7 @@ class Peer:
     - `ops(case, variant)`, `matmul(shape, variant)`, `matmul_int8(shape, variant)`,
     - `tokenizer(texts, vocabulary, variant)`,
     - `latency(text, variant)`, `latency_int8(text, calibration, variant)`,
+    - `calls(directory, method, texts, variant)`,
     - `encode(slices, variant)`, `encode_int8(slices, calibration, variant)`,
     - `generation(batch, new_tokens, num_beams, variant)` and `generation_bfloat16` with the same.
     """

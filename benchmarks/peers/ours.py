@@ -16,6 +16,13 @@ from .base import LEARNING_RATE, Task, matmul_inputs
 # A training step has new weights each time, so this arrangement packs them each time.
 PACKED_EACH_TIME = "packed each time"
 
+# The models of `calls`.
+_CALLED = {
+    "encode": ("BertSentenceEncoder", {"normalize": True}),
+    "classify": ("BertTextClassifier", {"labels": ["bad", "good"]}),
+    "tag": ("BertTokenClassifier", {"labels": ["O", "B-PER", "I-PER"]}),
+    "answer": ("BertQuestionAnswerer", {}),
+}
 _LAYER_NORM_INPUTS = ("x", "residual", "bias", "gamma", "beta")
 FEATURES = (*keras_common.ENCODER_INPUTS, "masked_positions")
 LABELS = ("masked_ids", "masked_weights", "next_sentence_labels")
@@ -290,6 +297,38 @@ class Ours(keras_common.TensorFlowPeer):
         return base.encode_task(model.encode, slices)
 
     encode_int8 = encode
+
+    def task_weights(self, directory):
+        """Writes a model for each method of `calls`, with the same encoder and new heads."""
+        tf.keras.utils.set_random_seed(0)
+        for method, (name, options) in _CALLED.items():
+            model = getattr(bert_tf, name).from_pretrained(self.setup.model_directory, **options)
+            model.save_pretrained(os.path.join(directory, method))
+
+    @functools.cache
+    def _called(self, directory, method):
+        name, _ = _CALLED[method]
+        return getattr(bert_tf, name).from_pretrained(os.path.join(directory, method))
+
+    def calls(self, directory, method, texts, variant):
+        model = self._called(directory, method)
+
+        def call(texts):
+            if method == "encode":
+                return {"vectors": model.encode(texts)}
+            if method == "tag":
+                return {"starts": [span.start for span in model.tag(texts)]}
+            if method == "answer":
+                answer = model.answer(*texts)
+                return {"start": answer.start, "end": answer.end}
+            return {"probability": max(model.classify(texts).scores.values())}
+
+        return base.calls_task(call, texts)
+
+    def fit(self, directory, texts):
+        """Creates a task with a `fit` of one step, of which the first one compiles."""
+        model, labels = self._called(directory, "classify"), [0, 1] * (len(texts) // 2)
+        return Task(lambda: model.fit(texts, labels, batch_size=len(texts), verbose=0), dict)
 
     @functools.cache
     def _vectors(self, rows, queries, dim):

@@ -1,6 +1,7 @@
 """The peer PyTorch in eager mode: transformers' BERT with scaled dot product attention."""
 
 import functools
+import os
 
 import numpy as np
 import torch
@@ -9,6 +10,13 @@ import transformers
 from . import base, hf_sentence
 from .base import LEARNING_RATE, Peer, Task, matmul_inputs
 
+# The pipelines of the methods of `calls`, and their arguments.
+_PIPELINES = {
+    "classify": ("text-classification", {}),
+    "tag": ("token-classification", {"aggregation_strategy": "simple"}),
+}
+_LONGEST_ANSWER = 30
+_BATCH_SIZE = 32  # the default of sentence-transformers
 _NOT_DECAYED = ("bias", "LayerNorm.weight")
 
 
@@ -118,6 +126,65 @@ class PyTorch(Peer):
                 return self._backbone()(**feed)[0].numpy()
 
         return hf_sentence.sentence_task(self.setup.model_directory, model, text)
+
+    def calls(self, directory, method, texts, variant):
+        """Creates a task with a pipeline, or with the usual way to a sentence vector."""
+        path = os.path.join(directory, method)
+        if method in ("encode", "answer"):
+            return base.calls_task(getattr(self, f"_{method}")(path), texts)
+        kind, options = _PIPELINES[method]
+        pipeline = transformers.pipeline(kind, path, **options)
+
+        def call(texts):
+            found = pipeline(texts)
+            if method == "tag":
+                return {"starts": [span["start"] for span in found]}
+            return {"probability": found[0]["score"]}
+
+        return base.calls_task(call, texts)
+
+    def _answer(self, path):
+        """Returns a question and a context to the best span, as transformers' pipeline did."""
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        model = transformers.AutoModelForQuestionAnswering.from_pretrained(path).eval()
+
+        @torch.inference_mode()
+        def answer(texts):
+            options = {"return_offsets_mapping": True, "truncation": "only_second"}
+            feed = tokenizer(*texts, **options, return_tensors="pt")
+            places, is_context = feed.pop("offset_mapping")[0], feed["token_type_ids"][0].bool()
+            is_context = is_context & (places[:, 1] > 0)  # without [SEP]
+            outputs = model(**feed)
+            start, end = (
+                torch.where(is_context, logits[0], -torch.inf)
+                for logits in (outputs.start_logits, outputs.end_logits)
+            )
+            scores = start[:, None] + end  # [T, T]
+            allowed = torch.ones_like(scores).triu().tril(_LONGEST_ANSWER - 1).bool()
+            best = torch.where(allowed, scores, -torch.inf).argmax()
+            first, last = divmod(best.item(), len(places))
+            return {"start": places[first, 0].item(), "end": places[last, 1].item()}
+
+        return answer
+
+    def _encode(self, path):
+        """Returns texts to mean vectors of length 1, in batches of 32, the longest texts first."""
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        model = transformers.AutoModel.from_pretrained(path, attn_implementation="sdpa").eval()
+
+        @torch.inference_mode()
+        def encode(texts):
+            order = np.argsort([-len(text) for text in texts])
+            vectors = []
+            for numbers in np.split(order, range(_BATCH_SIZE, len(order), _BATCH_SIZE)):
+                batch = [texts[number] for number in numbers]
+                feed = tokenizer(batch, padding=True, truncation=True, return_tensors="pt")
+                mask = feed["attention_mask"].unsqueeze(-1)
+                sums = (model(**feed)[0] * mask).sum(1)  # [B, T, H] -> [B, H]
+                vectors.append(torch.nn.functional.normalize(sums / mask.sum(1)))
+            return {"vectors": torch.cat(vectors).numpy()[np.argsort(order)]}
+
+        return encode
 
     @functools.cached_property
     def pretrainer(self):

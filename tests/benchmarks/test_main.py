@@ -38,6 +38,7 @@ def small_matmuls():
         ("training", (*KERAS_HUB, "--workloads=2x16,ragged5"), 2),
         ("latency", ("--peers=", "--dtype=int8"), len(latency.SENTENCES)),
         ("encode", ("--peers=", "--dtype=int8"), 2),
+        ("calls", ("--peers=",), 2),
         ("generation", (*ALONE, "--new_tokens=5"), len(generation.BEAMS) + 1),
         ("xla", ("--workloads=2x16",), 2),
         ("families", ("--workloads=2x16",), 1),
