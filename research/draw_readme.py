@@ -14,9 +14,9 @@ import textwrap
 import numpy as np
 from absl import flags
 
+from bert_tf.base.pictures import require_picture, save_picture
 from bert_tf.tools.common import tool
 
-from . import pictures
 from .draw_results import DIGEST, digest
 from .table_pictures import parse_cell
 
@@ -106,7 +106,7 @@ def draw_speed(panel):
 
 
 def main():
-    pictures.require_plotting(FLAGS.output, "output")
+    require_picture(FLAGS.output, "--output")
     from matplotlib.figure import Figure
 
     import bert_tf
@@ -124,7 +124,7 @@ def main():
     left.axis("off")
     draw_speed(right)
     options = {"metadata": {DIGEST: digest_of_speeds()}} if FLAGS.output.endswith(".png") else {}
-    pictures.save(figure, FLAGS.output, dpi=150, **options)
+    save_picture(figure, FLAGS.output, **options)
 
 
 if __name__ == "__main__":
