@@ -25,12 +25,6 @@ is_traced_for_xla = GraphOrParentsInXlaContext
 may_be_differentiated = could_possibly_record
 
 
-# The attributes that Keras and TensorFlow keep track of, and the containers that may hold some.
-_TRACKABLE = tf.__internal__.tracking.Trackable
-_OTHERS = (keras.Variable, keras.metrics.Metric, keras.random.SeedGenerator)
-_TRACKED = (_TRACKABLE, *_OTHERS, list, dict, set, tuple)
-
-
 def _create_under_one_name(next_creator, **options):
     if not tf.executing_eagerly() or tf.distribute.has_strategy():
         return next_creator(**options)
@@ -50,16 +44,7 @@ def quick_variables() -> contextlib.AbstractContextManager:
 
 
 class QuickLayer(keras.layers.Layer):
-    """A Keras layer that is made in less time. Public way: none.
-
-    Keras and TensorFlow look for variables in each value that is set, also in numbers and names.
-    """
-
-    def __setattr__(self, name, value):
-        if isinstance(value, _TRACKED) or isinstance(vars(self).get(name), _TRACKED):
-            super().__setattr__(name, value)
-        else:
-            object.__setattr__(self, name, value)
+    """A Keras layer whose variables are created by `quick_variables`."""
 
     def add_weight(self, *args, **kwargs):
         with quick_variables():
