@@ -18,7 +18,6 @@ import os
 
 from absl import flags
 
-from bert_tf.tasks.sentence_embedding.retrieval_files import QRELS_COLUMNS
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.result_files import write_lines
 
@@ -36,6 +35,8 @@ flags.DEFINE_integer("seed", 0, "Seed of the split and of the training pairs.")
 
 def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
+    from bert_tf.tasks.sentence_embedding.retrieval_files import QRELS_COLUMNS
+
     data = retrieval.DATA_SETS[FLAGS.data_set](FLAGS.materials_dir, FLAGS.seed)
     for name, texts in (("corpus", data.documents), ("queries", data.queries)):
         rows = ({"_id": id_, "text": text} for id_, text in texts.items())

@@ -94,7 +94,10 @@ def _sensitivities(model, tokens, targets):
         x = {**tokens, "head_mask": mask}
         outputs = model.forward(x, targets, training=False)
         # Divided by 1, the loss is a sum over the examples, so every example has its own gradient.
-        totals = tf.nest.map_structure(tf.ones_like, model.loss_denominators(x, targets, None))
+        parts = model.loss_denominators(x, targets, None)
+        totals = tf.nest.map_structure(tf.ones_like, parts)
+        if getattr(model.loss, "reduction", None) == "sum":
+            totals["rows"] = parts["rows"]
         loss = model.partial_loss(x, targets, outputs, None, False, totals)
         loss *= tf.cast(_LOSS_SCALE, loss.dtype)
     gradient = tape.gradient(loss, mask) / _LOSS_SCALE

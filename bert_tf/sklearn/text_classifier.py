@@ -5,6 +5,7 @@ import numpy as np
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import SINGLE_LABEL
 from bert_tf.sklearn.text_estimator import TextEstimator
+from bert_tf.training.evaluation import decide
 
 _sklearn = require_package("sklearn.base", "bert_tf.sklearn")
 _validation = require_package("sklearn.utils.validation", "bert_tf.sklearn")
@@ -47,5 +48,6 @@ class TextClassifier(_sklearn.ClassifierMixin, TextEstimator):
         return self._outputs(X)
 
     def predict(self, X) -> np.ndarray:
-        """Returns the most probable of `classes_` for each text, `[n]`."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        """Returns one of `classes_` per text, `[n]`, by the `threshold` of the model, if any."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[decide(probabilities, SINGLE_LABEL, self.model_.threshold)]

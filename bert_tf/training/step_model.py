@@ -196,9 +196,10 @@ class StepModel(keras.Model):
         `y_pred` is the result of `forward`; `totals` are the `loss_denominators` of the whole
         batch, over all replicas.
         """
-        rows = totals["rows"]
-        if self._batch_share is None:
+        if self._batch_share is None:  # the loss is a mean over the rows
+            rows = tf.cast(num_rows(x), tf.float32)
             loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+            loss *= tf.cast(tf.math.divide_no_nan(rows, totals["rows"]), loss.dtype)
         else:
             parts = self.loss_denominators(x, y, sample_weight)
             shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}

@@ -449,8 +449,7 @@ class TrainingModel(StepModel):
             tf.executing_eagerly()
             and not any(isinstance(part, keras.KerasTensor) for part in tf.nest.flatten(inputs))
             and not keras_compat.may_be_differentiated()
-            and self.preprocessor_class is not None
-            and not self._known.wrapped
+            and vars(self).get("_preprocessor") is not None
             and not self.run_eagerly
             and not self.jit_compile
             and self.distribute_strategy.num_replicas_in_sync == 1

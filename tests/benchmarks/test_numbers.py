@@ -74,7 +74,7 @@ class FakeWorker:
     def warm_up(self, key, calls):
         pass
 
-    def turn(self, key, turn_seconds):
+    def turn(self, key, turn_seconds, clock):
         return self.value
 
     def drop(self, key):

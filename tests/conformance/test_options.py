@@ -26,6 +26,7 @@ OTHER_VALUES = {
     "generation_config": {"max_new_tokens": 3},
     "decoder_start_token_id": 5,
     "eos_token_id": 6,
+    "threshold": 0.4,
     "tokenizer": bert_tf.BertTokenizer(tokenizer().vocabulary, lowercase=True),
 }
 

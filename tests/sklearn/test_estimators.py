@@ -47,6 +47,8 @@ def test_learns_again_and_is_pickled(estimator):
     np.testing.assert_allclose(again, probabilities, atol=1e-5)
     opened = pickle.loads(pickle.dumps(estimator))
     np.testing.assert_allclose(opened.predict_proba(TEXTS), probabilities, atol=1e-6)
+    opened.model_.threshold = 0.0
+    assert opened.predict(TEXTS).tolist() == [1] * 32
     with pytest.raises(ValueError, match="1d"):
         estimator.fit(TEXTS, np.eye(2)[LABELS])
 

@@ -70,6 +70,6 @@ def print_table(models, results: dict[str, dict[str, float]], milliseconds) -> N
             ]
         )
     widths = [max(map(len, column)) for column in zip(*rows)]
+    print_positive_class(models[0])
     for row in rows:
         print("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]))
-    print_positive_class(models[0])

@@ -10,6 +10,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "bootstrap_intervals": ".bootstrap",
         **dict.fromkeys(("draw_confusion", "draw_curves", "draw_history"), ".pictures"),
         "score_rankings": ".ranking",
-        **dict.fromkeys(("sigmoid", "softmax"), ".probabilities"),
+        **dict.fromkeys(("decide", "sigmoid", "softmax"), ".probabilities"),
     },
 )
