@@ -92,13 +92,13 @@ def random_model(name, model_class=bert_tf.BertTextClassifier, **changes):
 
 @pytest.fixture(scope="module")
 def classifier_of():
-    """By name of a family the classifier of `random_model`, made once: tests change nothing."""
+    """Returns the classifier of `random_model` for a family, made once: tests change nothing."""
     return functools.cache(random_model)
 
 
 @pytest.fixture(scope="module")
 def folder_of(tmp_path_factory):
-    """By name of a family the folder of a backbone, written once: tests change a copy."""
+    """Returns the folder of a backbone for a family, written once: tests change a copy."""
 
     @functools.cache
     def folder_of(name):
