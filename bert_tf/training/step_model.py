@@ -279,6 +279,10 @@ class StepModel(keras.Model):
             self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
             return self._logs(loss, x)
 
+    def predict_step(self, data):
+        with self._tracing():
+            return super().predict_step(data)
+
     def _tracing(self):
         """Traces what goes to XLA with static shapes, and with ops that XLA can compile.
 

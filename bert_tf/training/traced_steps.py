@@ -8,7 +8,7 @@ one short text that takes ten times as long as the network.
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import Any
 
 import keras
@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
-from bert_tf.inputs.token_rows import feature_specs
+from bert_tf.inputs.batches import TOKEN_BUDGET, sorted_batches
+from bert_tf.inputs.token_rows import TokenRows, feature_specs
 
 _STEP = "predict"
 _CREATION = threading.Lock()
@@ -185,3 +186,90 @@ def _dealt(tensors, strategy):
         return {name: values[rows] for name, values in tensors.items()}
 
     return strategy.experimental_distribute_values_from_function(own_rows)
+
+
+def may_be_predicted(model: keras.Model, inputs: Any) -> bool:
+    """Returns whether a `Predictor` may compute a call with these inputs: texts outside of graphs.
+
+    Op by op, a short text would take several times as long.
+    """
+    return (
+        tf.executing_eagerly()
+        and not any(isinstance(part, keras.KerasTensor) for part in tf.nest.flatten(inputs))
+        and not keras_compat.may_be_differentiated()
+        and vars(model).get("_preprocessor") is not None
+        and not model.run_eagerly
+        and not model.jit_compile
+        and model.distribute_strategy.num_replicas_in_sync == 1
+    )
+
+
+def predict_rows(model: keras.Model, rows: TokenRows, *batching, **options) -> Any:
+    """Returns a model's outputs for rows of tokens, in their order; see `predict_batches`.
+
+    Outputs of tokens are padded to the longest row.
+    """
+    order, found = [], []
+    for numbers, _, outputs in predict_batches(model, rows, *batching, **options):
+        order.append(numbers)
+        found.append(outputs)
+    order = np.argsort(np.concatenate(order))
+    axis, padding = model.spec.token_axis, model.spec.token_padding
+    if axis is not None:
+        longest = rows.lengths().max() if len(rows) else model.max_sequence_length
+        found = [_of_length(longest, outputs, axis, padding) for outputs in found]
+    return tf.nest.map_structure(lambda *parts: np.concatenate(parts)[order], *found)
+
+
+def _of_length(length, outputs, axis, padding):
+    """Returns the outputs of a batch, padded or cut to a number of tokens, which are at `axis`."""
+    outputs = outputs[(*[slice(None)] * axis, slice(length))]
+    widths = [(0, 0)] * outputs.ndim
+    widths[axis] = 0, length - outputs.shape[axis]
+    return np.pad(outputs, widths, constant_values=padding)
+
+
+def predict_batches(
+    model: keras.Model,
+    rows: TokenRows,
+    batch_size: int | None = None,
+    verbose: int | str = 0,
+    callbacks: Any = None,
+    token_budget: int | None = None,
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray], Any]]:
+    """Yields the row numbers `[B]`, the features and the outputs of every batch of texts.
+
+    Without rows it is a batch of none, which shows the shape of the outputs.
+
+    Args:
+        model: A `TrainingModel` with a preprocessor.
+        rows: The texts as tokens.
+        batch_size, verbose, callbacks, token_budget: See `TrainingModel.predict`.
+    """
+    length = model.preprocessor.static_length
+    if length is not None:  # XLA compiles batches of one size
+        batch_size = batch_size or max(1, TOKEN_BUDGET // length)
+    batches = sorted_batches(rows, token_budget, batch_size, length) or [np.arange(0)]
+    callbacks = _begun_callbacks(model, callbacks, verbose, len(batches))
+    predictor = Predictor.of(model)
+    for step, numbers in enumerate(batches):
+        callbacks.on_predict_batch_begin(step)
+        features = rows.batch(numbers, length)
+        outputs = predictor(features, rows.inputs)
+        callbacks.on_predict_batch_end(step, {"outputs": outputs})
+        yield numbers, features, outputs
+        if callbacks.model is not None and model.stop_predicting:
+            break
+    callbacks.on_predict_end()
+
+
+def _begun_callbacks(model, callbacks, verbose, steps):
+    """Returns the callbacks of Keras's `predict`, with its progress bar, after their begin."""
+    if callbacks is None and not verbose:
+        return keras.callbacks.Callback()
+    model.stop_predicting = False
+    if not isinstance(callbacks, keras.callbacks.CallbackList):
+        shown = {"add_progbar": bool(verbose), "verbose": verbose, "epochs": 1, "steps": steps}
+        callbacks = keras.callbacks.CallbackList(callbacks, model=model, **shown)
+    callbacks.on_predict_begin()
+    return callbacks

@@ -3,22 +3,19 @@
 import inspect
 import os
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
 from bert_tf.base.keras_files import write_atomically
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError, require, require_one_of
-from bert_tf.inputs.batches import TOKEN_BUDGET, sorted_batches
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.streams import yields_text
 from bert_tf.inputs.token_inputs import check_names
-from bert_tf.inputs.token_rows import TokenRows
 from bert_tf.training.fit_data import (
     ALL_ROWS,
     as_data_errors,
@@ -33,7 +30,7 @@ from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
 from bert_tf.training.schedules import WarmupLinearDecay, begin_run
 from bert_tf.training.step_model import StepModel
-from bert_tf.training.traced_steps import Predictor
+from bert_tf.training.traced_steps import Predictor, may_be_predicted, predict_rows
 
 # The defaults of a model that is not compiled: the paper's appendix A.3 tries 2e-5 to 5e-5, and
 # google-research/bert's run_classifier.py has these defaults.
@@ -309,7 +306,7 @@ class TrainingModel(StepModel):
                 no_tokens = self.spec.token_axis is None
                 require(no_tokens, rule, UserError, window_stride=window_stride)
             rows = preprocessor.encode(x, window_stride)
-            values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
+            values = predict_rows(self, rows, batch_size, verbose, callbacks, token_budget)
             return preprocessor.postprocess(values, rows, x, window_pooling)
         require_texts(x, "token_budget", token_budget)
         require_texts(x, "window_stride", window_stride)
@@ -375,89 +372,15 @@ class TrainingModel(StepModel):
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples(texts)
         rows = preprocessor.encode(columns)
-        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
+        values = predict_rows(self, rows, batch_size, verbose, token_budget=token_budget)
         answers = preprocessor.decode(values, rows, columns)
         return answers[0] if columns.is_single else answers
 
-    def computed_batches(
-        self, rows: TokenRows, batch_size=None, verbose=0, callbacks=None, token_budget=None
-    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray], Any]]:
-        """Yields the row numbers `[B]`, the features and the outputs of every batch of texts.
-
-        Without rows it is a batch of none, which shows the shape of the outputs. The arguments are
-        those of `predict`.
-        """
-        length = self.preprocessor.static_length
-        if length is not None:  # XLA compiles batches of one size
-            batch_size = batch_size or max(1, TOKEN_BUDGET // length)
-        batches = sorted_batches(rows, token_budget, batch_size, length) or [np.arange(0)]
-        callbacks = self._begun_callbacks(callbacks, verbose, len(batches))
-        predictor = Predictor.of(self)
-        for step, numbers in enumerate(batches):
-            callbacks.on_predict_batch_begin(step)
-            features = rows.batch(numbers, length)
-            outputs = predictor(features, rows.inputs)
-            callbacks.on_predict_batch_end(step, {"outputs": outputs})
-            yield numbers, features, outputs
-            if callbacks.model is not None and self.stop_predicting:
-                break
-        callbacks.on_predict_end()
-
-    def _begun_callbacks(self, callbacks, verbose, steps):
-        """Returns the callbacks of Keras's `predict`, with its progress bar, after their begin."""
-        if callbacks is None and not verbose:
-            return keras.callbacks.Callback()
-        self.stop_predicting = False
-        if not isinstance(callbacks, keras.callbacks.CallbackList):
-            shown = {"add_progbar": bool(verbose), "verbose": verbose, "epochs": 1, "steps": steps}
-            callbacks = keras.callbacks.CallbackList(callbacks, model=self, **shown)
-        callbacks.on_predict_begin()
-        return callbacks
-
-    def _compute(self, rows: TokenRows, *batching, **options) -> Any:
-        """Returns the outputs for rows of tokens, in their order; see `computed_batches`."""
-        order, found = [], []
-        for numbers, _, outputs in self.computed_batches(rows, *batching, **options):
-            order.append(numbers)
-            found.append(outputs)
-        order = np.argsort(np.concatenate(order))
-        if self.spec.token_axis is not None:
-            longest = rows.lengths().max() if len(rows) else self.max_sequence_length
-            found = [self._of_length(longest, outputs) for outputs in found]
-        return tf.nest.map_structure(lambda *parts: np.concatenate(parts)[order], *found)
-
-    def _of_length(self, length, outputs):
-        """Returns the outputs of a batch, padded or cut to a number of tokens."""
-        axis = self.spec.token_axis
-        outputs = outputs[(*[slice(None)] * axis, slice(length))]
-        widths = [(0, 0)] * outputs.ndim
-        widths[axis] = 0, length - outputs.shape[axis]
-        return np.pad(outputs, widths, constant_values=self.spec.token_padding)
-
     def __call__(self, *args, **kwargs):
         is_plain = len(args) == 1 and kwargs in ({}, {"training": False})
-        if is_plain and not isinstance(args[0], dict) and self._is_traced_for(args[0]):
+        if is_plain and not isinstance(args[0], dict) and may_be_predicted(self, args[0]):
             return Predictor.of(self).tensors(self.tokens_of(args[0]), self._given_inputs)
         return super().__call__(*args, **kwargs)
-
-    def _is_traced_for(self, inputs):
-        """Returns whether the graph of `predict` may compute these inputs: texts outside of graphs.
-
-        Op by op, a short text would take several times as long.
-        """
-        return (
-            tf.executing_eagerly()
-            and not any(isinstance(part, keras.KerasTensor) for part in tf.nest.flatten(inputs))
-            and not keras_compat.may_be_differentiated()
-            and vars(self).get("_preprocessor") is not None
-            and not self.run_eagerly
-            and not self.jit_compile
-            and self.distribute_strategy.num_replicas_in_sync == 1
-        )
-
-    def predict_step(self, data):
-        with self._tracing():
-            return super().predict_step(data)
 
     def save(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
         """Writes a `.keras` file as `keras.Model.save` does, atomically.

@@ -13,7 +13,7 @@ from bert_tf import tasks
 from bert_tf.beam.model_handler import BertModelHandler, Refused
 from bert_tf.errors import UserError
 from bert_tf.inputs.batches import sorted_batches
-from bert_tf.training import training_model
+from bert_tf.training import traced_steps
 from tests.conformance.task import PAIRS, TEXTS, assert_same, make
 from tests.conformance.tasks import TASKS
 
@@ -109,7 +109,7 @@ def test_batches_have_at_most_the_budget(models, monkeypatch):
         return batches
 
     monkeypatch.setattr(bert_tf.BertSentenceEncoder, "from_pretrained", lambda path: model)
-    monkeypatch.setattr(training_model, "sorted_batches", recorded)
+    monkeypatch.setattr(traced_steps, "sorted_batches", recorded)
     Recorder.batches.clear()
     texts = [" ".join(["good"] * (1 + number % 9)) for number in range(60)] + ["film " * 90]
     handler = Recorder("model", "encode", token_budget=50, batch_bytes=300)

@@ -13,6 +13,7 @@ from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.token_loss import OwnTokenLoss
+from bert_tf.training.traced_steps import predict_rows
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -142,7 +143,7 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples(texts)
         rows = preprocessor.encode(columns)
-        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
+        values = predict_rows(self, rows, batch_size, verbose, token_budget=token_budget)
         summaries = preprocessor.summaries(values, rows, num_sentences, trigram_blocking)
         return summaries[0] if columns.is_single else summaries
 

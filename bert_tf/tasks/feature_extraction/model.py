@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, require_one_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
+from bert_tf.training.traced_steps import predict_batches
 
 COMBINATIONS = ("stack", "concat", "sum", "mean")
 
@@ -106,7 +107,7 @@ class BertFeatureExtractor(TaskModel):
         features: list[np.ndarray | None] = [None] * columns.num_rows
         rows, batching = self.preprocessor.encode(columns), {"token_budget": token_budget}
         lengths = rows.lengths()
-        for numbers, _, states in self.computed_batches(rows, batch_size, verbose, **batching):
+        for numbers, _, states in predict_batches(self, rows, batch_size, verbose, **batching):
             for number, row in zip(numbers, states):
                 features[number] = row[: lengths[number]].copy()  # keeps no batch alive
         return features[0] if columns.is_single else features

@@ -27,6 +27,7 @@ from bert_tf.tasks.late_interaction.losses import DocumentRankingLoss, ranks_rig
 from bert_tf.tasks.late_interaction.token_vectors import TokenVectors, max_sim_scores, sum_of_best
 from bert_tf.tasks.shared.ranked_documents import RanksDocuments
 from bert_tf.training.losses.loss_on_logits import loss_on_logits
+from bert_tf.training.traced_steps import predict_batches
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -333,7 +334,7 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
             raise user_error("Texts", "be one list of strings", received)
         rows = preprocessor.text_rows(columns[0], is_query)
         vectors: list[np.ndarray | None] = [None] * len(rows)
-        batches = self.computed_batches(rows, batch_size, verbose, token_budget=token_budget)
+        batches = predict_batches(self, rows, batch_size, verbose, token_budget=token_budget)
         counts = np.ones(len(rows.token_ids), bool)  # those of `_counts`
         if self.mask_punctuation and not is_query:
             counts = np.isin(rows.token_ids, self._punctuation_ids(), invert=True)

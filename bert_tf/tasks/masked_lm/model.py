@@ -13,6 +13,7 @@ from bert_tf.models.task_model import TaskModel
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 from bert_tf.tasks.masked_lm.preprocessor import TARGET_IDS, FilledMask, OneMaskRows, quote_texts
+from bert_tf.training.traced_steps import predict_rows
 
 REDUCTIONS = ("sum", "mean", "none")
 # Texts whose logits `fill_mask` has in memory at a time.
@@ -115,7 +116,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         for start in range(0, columns.num_rows, TEXTS_FILLED_AT_ONCE):
             part = columns.select(slice(start, start + TEXTS_FILLED_AT_ONCE))
             rows = preprocessor.encode(part)
-            values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
+            values = predict_rows(self, rows, batch_size, verbose, token_budget=token_budget)
             filled += preprocessor.candidates(values, rows, top_k)
         return filled[0] if columns.is_single else filled
 
@@ -159,7 +160,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
                     f"row {row}: {length} tokens: {quote_texts((columns[0][row],))}"
                 )
         rows = OneMaskRows(ids.values.numpy(), lengths, self.tokenizer)
-        tokens = self._compute(rows, verbose=verbose, token_budget=token_budget)
+        tokens = predict_rows(self, rows, verbose=verbose, token_budget=token_budget)
         tokens = tokens[:, 0].astype(np.float64)  # [R]
         scores = np.split(tokens, np.cumsum(lengths)[:-1])[: len(lengths)]
         if reduction != "none":

@@ -15,6 +15,7 @@ from bert_tf.tasks.question_answering.preprocessor import Answer, AnswerSelectio
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.question_answering.windows import check_window_lengths
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
+from bert_tf.training.traced_steps import predict_rows
 from bert_tf.training.training_model import takes_class_ids
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
@@ -156,7 +157,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         """Returns the n best answers and the score of no answer, from which `answer` chooses."""
         columns = self.preprocessor.read_examples((questions, contexts))
         rows = self.preprocessor.encode(columns)
-        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
+        values = predict_rows(self, rows, batch_size, verbose, token_budget=token_budget)
         return self.preprocessor.select(values, rows, columns)
 
     def training_batches(

@@ -18,6 +18,7 @@ from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWin
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 from bert_tf.training.losses.token_loss import TokenLoss, token_weights
+from bert_tf.training.traced_steps import predict_rows
 
 CRF_LEARNING_RATE_MULTIPLIER = 100.0  # its transitions begin at zero
 
@@ -211,7 +212,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         rows = WordWindows(
             self.tokenizer, words, row_splits, self.max_sequence_length, has_word_starts=True
         )
-        ids = self._compute(rows, batch_size, verbose, token_budget=token_budget)
+        ids = predict_rows(self, rows, batch_size, verbose, token_budget=token_budget)
         return rows.marked_values(ids)
 
     def tag(
