@@ -248,7 +248,7 @@ def predict(model, task, split, examples):
     if FLAGS.task_name == TABLE:
         suffix = os.path.splitext(task.path(FLAGS.data_dir, split))[1].lower()
         path = os.path.join(FLAGS.output_dir, f"{split}_predictions{suffix}")
-        answers = model.preprocessor.answers(logits)
+        answers = model.preprocessor.decode(logits)
         write_predictions(path, examples, answers, table_columns(), model)
         print(f"The same with the texts in {path}")
 

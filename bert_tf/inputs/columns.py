@@ -242,7 +242,7 @@ def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndar
         rows = rows[:, 0]  # [n, 1] -> [n]
     if set(map(type, rows)) == {str}:
         with contextlib.suppress(UnicodeError):  # the loop names the rows
-            return object_array(list(map(str.encode, rows)))
+            return np.fromiter(map(str.encode, rows), object, len(rows))
     refuse_missing(rows, name)
     column = np.empty(len(rows), object)
     malformed = []

@@ -108,7 +108,10 @@ class PieceModel:
     errors: str | None = None
 
     def for_texts(self, columns: list[tf.Tensor]) -> "PieceModel":
-        """Returns a model of the same ids for these eager strings, each column `[B]`."""
+        """Returns a model of the same ids for these strings, each column `[B]`.
+
+        It may depend on the strings themselves if they are eager tensors.
+        """
         return self
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:

@@ -34,7 +34,7 @@ class KeptWhole(PieceModel):
         self._around = functools.cache(lambda model: KeptWhole(model, patterns, trims))
 
     def for_texts(self, columns: list[tf.Tensor]) -> PieceModel:
-        """Returns the model for eager strings: around that which its model needs for them."""
+        """Returns the model for these strings: around that which its model needs for them."""
         model = self.model.for_texts(columns)
         return self if model is self.model else self._around(model)
 

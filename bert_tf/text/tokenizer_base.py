@@ -65,7 +65,7 @@ class Tokenizer:
 
     def __setattr__(self, name, value):
         if name == "max_length":
-            _check_max_length(value)
+            _check_options(value)
             value = value if value is None else int(value)
         elif name == "truncation_side":
             rule = f"must be one of {packing.TRUNCATION_SIDES}"
@@ -137,8 +137,8 @@ class Tokenizer:
             hint = hints.hint_for(unknown, inspect.signature(self.__call__).parameters)
             raise TypeError(f"A tokenizer has no argument {', '.join(unknown)}.{hint}")
         max_length = self.max_length if max_length is None else max_length
-        _check_max_length(max_length, 2 if pairs is None else 2 + self.separators)
-        _check_options(max_length, padding, truncation)
+        least = 2 if pairs is None else 2 + self.separators
+        _check_options(max_length, padding, truncation, least)
         ids = self.cls_token_id, self.sep_token_id, None if ragged else self.pad_token_id
         form = *ids, truncation, self.truncation_side, self.separators, self.has_segments
         sizes = {} if max_length is None else {"max_length": max_length}
@@ -371,14 +371,14 @@ class Tokenizer:
         return functools.partial(type(self), **self.get_config()), ()
 
 
-def _check_max_length(max_length: int | None, least: int = 2) -> None:
-    """Raises `ConfigError` if rows have no room for their `least` special tokens."""
+def _check_options(max_length, padding="longest", truncation="longest_first", least=2):
+    """Checks arguments of `Tokenizer.__call__`; rows have `least` special tokens.
+
+    Raises:
+        ConfigError: If an argument has an invalid value.
+    """
     rule = f"must be at least {least}, to hold the special tokens"
     require(max_length is None or max_length >= least, rule, max_length=max_length)
-
-
-def _check_options(max_length: int | None, padding: str | int, truncation: str) -> None:
-    """Raises `ConfigError` if an argument of `Tokenizer.__call__` has an invalid value."""
     rule = f"must be one of {packing.TRUNCATIONS}"
     require(truncation in packing.TRUNCATIONS, rule, truncation=truncation)
     is_integer = isinstance(padding, numbers.Integral) and not isinstance(padding, bool)

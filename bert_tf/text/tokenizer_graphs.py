@@ -36,11 +36,11 @@ class TokenizerGraphs:
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        return self._ids(self._model_for([texts]), texts)
+        return self._ids(self.model.for_texts([texts]), texts)
 
     def pieces(self, texts: tf.Tensor, trims: bool) -> Pieces:
         """Returns the `Pieces` of strings `[B]`, with `trims` without spaces before them."""
-        placed = self._model_for([texts]).pieces
+        placed = self.model.for_texts([texts]).pieces
 
         def pieces(texts):
             found = placed(texts)
@@ -58,7 +58,7 @@ class TokenizerGraphs:
             sizes: `max_length` of `packing.pack`, and `length` or `multiple` of `packing.pad`, if
                 they are given.
         """
-        model = self._model_for(columns)
+        model = self.model.for_texts(columns)
 
         def rows(columns, sizes):
             if len(columns) == 1:
@@ -80,9 +80,6 @@ class TokenizerGraphs:
             return self._traced(key, rows, specs)(columns, sizes)
         except tf.errors.InvalidArgumentError:
             return rows(columns, sizes)  # whose error has a message for people
-
-    def _model_for(self, columns: list[tf.Tensor]) -> PieceModel:
-        return self.model.for_texts(columns) if tf.executing_eagerly() else self.model
 
     def _traced(self, key: Any, function: Callable, signature: list) -> Callable:
         """Returns `function` as a graph, which is made when its key comes first."""

@@ -61,7 +61,9 @@ class WordPiece(PieceModel):
         self._many = _Path(self._fast_or_mixed_ids, self.pieces, self.errors)
 
     def for_texts(self, columns: list[tf.Tensor]) -> PieceModel:
-        """Returns the model for eager strings, which needs no more than they do."""
+        """Returns itself in a graph, and for eager strings what needs no more than they do."""
+        if not tf.executing_eagerly():
+            return self
         texts = tf.concat(columns, axis=0).numpy()
         if all(map(_is_ascii, texts)):
             return self._ascii

@@ -106,8 +106,8 @@ class Predictor:
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> rows = classifier.preprocessor.encode(classifier.preprocessor.read(texts))
-        >>> Predictor.of(classifier)(rows.batch(np.arange(4))).shape
-        (4, 2)
+        >>> Predictor.of(classifier).tensors(rows.batch(np.arange(4))).shape
+        TensorShape([4, 2])
     """
 
     def __init__(self, model: keras.Model):
@@ -126,10 +126,6 @@ class Predictor:
                 if predictor is None or not predictor._state.are_of(model, _STEP, settings):
                     predictor = model.predictor = cls(model)
         return predictor
-
-    def __call__(self, *args, **kwargs) -> Any:
-        """Returns what `tensors` does, as NumPy arrays."""
-        return tf.nest.map_structure(np.array, self.tensors(*args, **kwargs))
 
     def tensors(
         self,
@@ -255,7 +251,7 @@ def predict_batches(
     for step, numbers in enumerate(batches):
         callbacks.on_predict_batch_begin(step)
         features = rows.batch(numbers, length)
-        outputs = predictor(features, rows.inputs)
+        outputs = tf.nest.map_structure(np.array, predictor.tensors(features, rows.inputs))
         callbacks.on_predict_batch_end(step, {"outputs": outputs})
         yield numbers, features, outputs
         if callbacks.model is not None and model.stop_predicting:

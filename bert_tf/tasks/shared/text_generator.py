@@ -239,7 +239,7 @@ class TextGenerator(NextWordModel):
             with self._tracing():
                 return self.generated_tokens(tokens, config, seed, row_numbers).token_ids
 
-        return Predictor.of(self)(features, step=step, key=config)
+        return Predictor.of(self).tensors(features, step=step, key=config).numpy()
 
 
 def require_words(lengths: np.ndarray) -> None:

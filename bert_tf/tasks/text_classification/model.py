@@ -172,26 +172,27 @@ class BertTextClassifier(DenseHeadModel):
         return self.logits_of(self.pooled(inputs, training), training=training)
 
     def pooled(self, inputs, training=False):
-        """Returns the pooled vector of each text: `[B, H]`, or `[B, 2H]` for "mean_max"."""
-        tokens = self.tokens_of(inputs)
-        if not self.both_orders or "segment_ids" not in tokens:
-            return self._vectors(tokens, training, self.lm_loss_weight)
-        swapped = swapped_pairs(tokens, self.backbone.padding_mask_of(tokens))
-        orders = [self._vectors(t, training, self.lm_loss_weight / 2) for t in (tokens, swapped)]
-        return tf.add_n(orders)
+        """Returns the pooled vector of each text: `[B, H]`, or `[B, 2H]` for "mean_max".
 
-    def _vectors(self, tokens, training, lm_loss_weight):
-        """Returns the pooled vectors `[B, H]`; in training, adds the loss of the next words."""
-        has_lm = bool(training and lm_loss_weight)
-        outputs = self.backbone(
-            tokens,
-            training=training,
-            output_hidden_states=self.scalar_mix is not None,
-            output_word_embeddings=has_lm,
-        )
-        if has_lm:
-            self.add_loss(lm_loss_weight * self._next_word_loss(outputs, tokens))
-        return self.pooled_of(outputs, tokens)
+        In training it adds the loss of the next words.
+        """
+        tokens = self.tokens_of(inputs)
+        orders = [tokens]
+        if self.both_orders and "segment_ids" in tokens:
+            orders.append(swapped_pairs(tokens, self.backbone.padding_mask_of(tokens)))
+        has_lm, vectors = bool(training and self.lm_loss_weight), []
+        for tokens in orders:
+            outputs = self.backbone(
+                tokens,
+                training=training,
+                output_hidden_states=self.scalar_mix is not None,
+                output_word_embeddings=has_lm,
+            )
+            if has_lm:
+                weight = self.lm_loss_weight / len(orders)
+                self.add_loss(weight * self._next_word_loss(outputs, tokens))
+            vectors.append(self.pooled_of(outputs, tokens))
+        return tf.add_n(vectors)
 
     def _next_word_loss(self, outputs, tokens):
         """Returns the mean over the texts of the mean loss of the words of each, a scalar."""
@@ -267,7 +268,8 @@ class BertTextClassifier(DenseHeadModel):
             >>> frame.join(found).index.tolist()
             [7, 3, 5, 1]
         """
-        self.preprocessor.require_threshold(threshold)
+        if threshold is not None:
+            self.preprocessor.require_threshold(threshold)
         found = self.predict_decoded(texts, batch_size, token_budget, verbose)
         is_single = isinstance(found, Classification)
         answers = [found] if is_single else found

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import DataError, require, user_error
-from bert_tf.inputs.columns import is_container, plain_rows
+from bert_tf.inputs.columns import is_container, row_array
 from bert_tf.inputs.labels import (
     IdsInGraph,
     class_ids,
@@ -61,7 +61,7 @@ class TextClassificationPreprocessor(Preprocessor):
         """Returns the targets; labels may be given by their names."""
         if not is_container(y):
             return y
-        y = plain_rows(y, "y")
+        y = row_array(y, "y")
         if self.problem_type == REGRESSION:
             return read_regression_labels(y, self.num_classes)
         if self.problem_type == MULTI_LABEL:
@@ -93,25 +93,22 @@ class TextClassificationPreprocessor(Preprocessor):
             return np.asarray(logits, np.float64)
         return (softmax if self.problem_type == SINGLE_LABEL else sigmoid)(logits)
 
-    def decode(self, values, rows, columns):
-        return self.answers(values)
-
-    def answers(self, logits) -> list[Classification]:
+    def decode(self, values, rows=None, columns=None):
         """Returns a `Classification` for each row of logits `[n, num_classes]`."""
-        return self.decided(self.probabilities(logits), self.threshold)
+        return self.decided(self.probabilities(values), self.threshold)
 
     def decided(self, probabilities: np.ndarray, threshold: float | None) -> list[Classification]:
         """Returns a `Classification` for each row of probabilities; `threshold` as in `decide`."""
-        names = self.names
-        scores = [dict(zip(names, row)) for row in probabilities.tolist()]
-        found = decide(probabilities, self.problem_type, threshold).tolist()
-        if self.problem_type == REGRESSION:
-            labels = [()] * len(scores)
-        elif self.problem_type == SINGLE_LABEL:
-            labels = [(names[number],) for number in found]
-        else:
-            labels = [tuple(itertools.compress(names, row)) for row in found]
-        return list(map(Classification, labels, scores))
+        names, answers = self.names, []
+        decisions = decide(probabilities, self.problem_type, threshold).tolist()
+        for scores, decision in zip(probabilities.tolist(), decisions):
+            labels = ()  # of a regression
+            if self.problem_type == SINGLE_LABEL:
+                labels = (names[decision],)
+            elif self.problem_type == MULTI_LABEL:
+                labels = tuple(itertools.compress(names, decision))
+            answers.append(Classification(labels, dict(zip(names, scores))))
+        return answers
 
     @property
     def takes_threshold(self) -> bool:
