@@ -10,7 +10,6 @@ from bert_tf.errors import UserError, require
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initial_weights import truncated_normal
-from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.prepacked_words import prepack_words
 from bert_tf.layers.quantization import require_int8
 
@@ -141,8 +140,9 @@ class BertEmbeddings(ConfiguredLayer):
         if self.segment_embeddings is not None:
             others += lookup(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
         others = tf.cast(others, self.compute_dtype)
-        norm = Epilogue(layer_norm=self.layer_norm, residual=others)
-        embedded = norm.apply_unfused(embedded)
+        norm = self.layer_norm
+        options = norm.gamma, norm.beta, norm.epsilon
+        embedded = ops.fused_residual_layer_norm(embedded, others, None, *options)
         if training:
             embedded = self.dropout(embedded, training=True)
         if self.projection is not None:

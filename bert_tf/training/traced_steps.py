@@ -206,7 +206,7 @@ def predict_rows(model: keras.Model, rows: TokenRows, *batching, **options) -> A
     Outputs of tokens are padded to the longest row.
     """
     order, found = [], []
-    for numbers, _, outputs in predict_batches(model, rows, *batching, **options):
+    for numbers, outputs in predict_batches(model, rows, *batching, **options):
         order.append(numbers)
         found.append(outputs)
     order = np.argsort(np.concatenate(order))
@@ -232,8 +232,8 @@ def predict_batches(
     verbose: int | str = 0,
     callbacks: Any = None,
     token_budget: int | None = None,
-) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray], Any]]:
-    """Yields the row numbers `[B]`, the features and the outputs of every batch of texts.
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yields the row numbers `[B]` and the outputs of every batch of texts.
 
     Without rows it is a batch of none, which shows the shape of the outputs.
 
@@ -250,10 +250,10 @@ def predict_batches(
     predictor = Predictor.of(model)
     for step, numbers in enumerate(batches):
         callbacks.on_predict_batch_begin(step)
-        features = rows.batch(numbers, length)
-        outputs = tf.nest.map_structure(np.array, predictor.tensors(features, rows.inputs))
+        outputs = predictor.tensors(rows.batch(numbers, length), rows.inputs)
+        outputs = tf.nest.map_structure(np.array, outputs)
         callbacks.on_predict_batch_end(step, {"outputs": outputs})
-        yield numbers, features, outputs
+        yield numbers, outputs
         if callbacks.model is not None and model.stop_predicting:
             break
     callbacks.on_predict_end()

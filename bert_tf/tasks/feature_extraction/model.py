@@ -107,7 +107,7 @@ class BertFeatureExtractor(TaskModel):
         features: list[np.ndarray | None] = [None] * columns.num_rows
         rows, batching = self.preprocessor.encode(columns), {"token_budget": token_budget}
         lengths = rows.lengths()
-        for numbers, _, states in predict_batches(self, rows, batch_size, verbose, **batching):
+        for numbers, states in predict_batches(self, rows, batch_size, verbose, **batching):
             for number, row in zip(numbers, states):
                 features[number] = row[: lengths[number]].copy()  # keeps no batch alive
         return features[0] if columns.is_single else features

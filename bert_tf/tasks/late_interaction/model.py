@@ -338,7 +338,7 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         counts = np.ones(len(rows.token_ids), bool)  # those of `_counts`
         if self.mask_punctuation and not is_query:
             counts = np.isin(rows.token_ids, self._punctuation_ids(), invert=True)
-        for numbers, _, outputs in batches:
+        for numbers, outputs in batches:
             for number, row in zip(numbers, outputs):
                 kept = counts[slice(*rows.row_splits[number : number + 2])]
                 vectors[number] = row[: len(kept)][kept]
