@@ -44,14 +44,10 @@ def fit_data(model: Any, given: dict[str, Any], token_budget: int | None) -> dic
     Raises:
         UserError, DataError: See `TaskModel.fit`.
     """
-    preprocessor = model.preprocessor
     x, y, weights = map(given.get, DATA)
-    if preprocessor is not None:
-        refuse_labels_in(x, y)
-        x = preprocessor.read(x)
-    y = model.read_labels(y, x)
+    x, y = _read(model, x, y)
     held_out, split, batch_size = None, given["validation_split"], given["batch_size"]
-    if given["validation_data"] is not None and preprocessor is not None:
+    if given["validation_data"] is not None and model.preprocessor is not None:
         held_out = _read_validation(model, given["validation_data"])
     elif split and isinstance(x, TextColumns):
         (x, y, weights), held_out = _split_off(x, y, weights, split)
@@ -71,8 +67,7 @@ def fit_data(model: Any, given: dict[str, Any], token_budget: int | None) -> dic
         options["epochs"] = TextEpochs(seed, given["initial_epoch"], goes_on)
         given = given | {"callbacks": with_callback(given["callbacks"], options["epochs"])}
     data = prepared_data(model, x, y, weights, batch_size, class_weight=class_weight, **options)
-    if preprocessor is not None:
-        _require_labels(model, data["x"], data["y"])
+    _require_labels(model, data["x"], data["y"])
     shuffle = given["shuffle"] and not isinstance(data["x"], _BATCHES)
     return {**given, **data, "shuffle": shuffle}
 
@@ -90,16 +85,11 @@ def evaluation_data(
     Raises:
         UserError, DataError: See `TaskModel.evaluate`.
     """
-    preprocessor = model.preprocessor
-    if preprocessor is not None:
-        refuse_labels_in(x, y)
-        x = preprocessor.read(x)
-    y = model.read_labels(y, x)
+    x, y = _read(model, x, y)
     epochs = TextEpochs(_new_seed(model.distribute_strategy)) if training else None
     data = prepared_data(model, x, y, sample_weight, batch_size, training=training, epochs=epochs)
     del data["class_weight"]
-    if preprocessor is not None:
-        _require_labels(model, data["x"], data["y"])
+    _require_labels(model, data["x"], data["y"])
     return data
 
 
@@ -291,8 +281,9 @@ def _new_seed(strategy):
 
 
 def _require_labels(model, x, y):
-    """Raises `UserError` if the loss needs labels and there are none."""
-    if model.loss is None and not model.spec.labels.are_required:
+    """Raises `UserError` if the loss of a model of texts needs labels and there are none."""
+    is_needed = model.loss is not None or model.spec.labels.are_required
+    if model.preprocessor is None or not is_needed:
         return
     if isinstance(x, _BATCHES):
         has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1
@@ -303,6 +294,15 @@ def _require_labels(model, x, y):
             "`y` must be labels, a row for every example. Received: y=None. Pass "
             "`fit(x, y)`, or a dataset of tuples (x, y)."
         )
+
+
+def _read(model, x, y):
+    """Returns inputs and labels as the model's preprocessor reads them, if it has one."""
+    preprocessor = model.preprocessor
+    if preprocessor is not None:
+        refuse_labels_in(x, y)
+        x = preprocessor.read(x)
+    return x, model.read_labels(y, x)
 
 
 def _read_validation(model, data):
@@ -316,8 +316,7 @@ def _read_validation(model, data):
     if preprocessor.spec.labels.are_in_texts and isinstance(data, tuple) and len(data) == 2:
         data = (data,) if all(map(holds_text, data)) else data
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    x = preprocessor.read(x)
-    return x, model.read_labels(y, x), sample_weight
+    return *_read(model, x, y), sample_weight
 
 
 def _split_off(columns, y, sample_weight, share):

@@ -52,5 +52,7 @@ def test_training_on_tables():
     frame = next(tables(texts))
     with pytest.raises(UserError, match="`y` is its column 'title'.*Pass the column of the texts"):
         model.fit(frame, frame["title"])
+    with pytest.raises(UserError, match="`y` is its column 'title'"):
+        model.fit(frame, [0, 1], validation_data=(frame, frame["title"]))
     model.fit(frame, [0, 1], verbose=0)
     model.fit(frame["text"], frame["title"], verbose=0)
