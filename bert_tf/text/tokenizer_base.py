@@ -372,11 +372,7 @@ class Tokenizer:
 
 
 def _check_options(max_length, padding="longest", truncation="longest_first", least=2):
-    """Checks arguments of `Tokenizer.__call__`; rows have `least` special tokens.
-
-    Raises:
-        ConfigError: If an argument has an invalid value.
-    """
+    """Raises `ConfigError` for invalid arguments of `Tokenizer.__call__`."""
     rule = f"must be at least {least}, to hold the special tokens"
     require(max_length is None or max_length >= least, rule, max_length=max_length)
     rule = f"must be one of {packing.TRUNCATIONS}"

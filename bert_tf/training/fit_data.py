@@ -209,19 +209,20 @@ def text_batches(
     preprocessor.require_tokenizer()
     epochs = epochs or TextEpochs()
     rows, labels = preprocessor.training_rows(x, y, sample_weight)
-    groups = _examples_of_texts(x) if training and preprocessor.no_duplicates else None
-    options = {"seed": epochs.seed, "shuffle": shuffle, "groups": groups}
+    groups = None
+    if training and preprocessor.no_duplicates:  # a number for each text, equal for equal texts
+        texts = np.stack(x, axis=1)  # [n, K]
+        groups = np.unique(texts, return_inverse=True)[1].reshape(texts.shape)
+    padded = not preprocessor.packs_tokens()
     if token_budget is None:
-        batches = EpochBatches(np.ones(len(rows)), batch_size or DEFAULT_BATCH_SIZE, **options)
+        sizes, batch_size = np.ones(len(rows)), batch_size or DEFAULT_BATCH_SIZE
     else:
-        if preprocessor.static_length is not None:
-            raise UserError(
-                "`token_budget` must be None with `jit_compile=True`: XLA compiles batches of one "
-                f"size. Received: {token_budget=}"
-            )
-        options["padded"] = not preprocessor.packs_tokens()
-        sizes = rows.sizes(options["padded"])
-        batches = EpochBatches(sizes, token_budget=token_budget, **options)
+        rule = "must be None with `jit_compile=True`: XLA compiles batches of one size"
+        is_static = preprocessor.static_length is not None
+        require(not is_static, rule, UserError, token_budget=token_budget)
+        sizes = rows.sizes(padded)
+    options = padded, epochs.seed, shuffle, groups
+    batches = EpochBatches(sizes, batch_size, token_budget, *options)
     if groups is not None:
         batches.report_left_out(epochs.epoch)
     numbers = epochs.batches(batches)
@@ -229,12 +230,6 @@ def text_batches(
         lengths = rows.sizes(padded=False).reshape(len(rows), -1).sum(axis=1)  # [n, K] -> [n]
         numbers = share.of(numbers, lengths)
     return preprocessor.batches(rows, training, labels, numbers, epochs.seed)
-
-
-def _examples_of_texts(columns):
-    """Returns a number for each text of every example, int64 `[n, K]`, the same for equal texts."""
-    texts = np.stack(columns, axis=1)
-    return np.unique(texts, return_inverse=True)[1].reshape(texts.shape)
 
 
 @contextlib.contextmanager

@@ -235,12 +235,8 @@ def predict_batches(
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Yields the row numbers `[B]` and the outputs of every batch of texts.
 
-    Without rows it is a batch of none, which shows the shape of the outputs.
-
-    Args:
-        model: A `TrainingModel` with a preprocessor.
-        rows: The texts as tokens.
-        batch_size, verbose, callbacks, token_budget: See `TrainingModel.predict`.
+    Without rows it is a batch of none, which shows the shape of the outputs. The arguments are
+    those of `TrainingModel.predict`.
     """
     length = model.preprocessor.static_length
     if length is not None:  # XLA compiles batches of one size

@@ -31,7 +31,7 @@ class TrainingBatches:
         self._rows = None
         padded = not model.backbone.packs_tokens()
         lengths = np.ones(self._texts.num_rows, np.int64)
-        if not _augments():  # else the texts change in every epoch
+        if not any(_rates()):  # else the texts change in every epoch
             preprocessor = model.preprocessor
             self._rows, self._labels = preprocessor.training_rows(self._texts, y, None)
             lengths = self._rows.sizes(padded)
@@ -89,7 +89,3 @@ def fit(model, batches, initial_step=0, callbacks=(), **options):
 
 def _rates():
     return [value_of(f"augment_{change}") for change in ("insertion", "swap", "deletion")]
-
-
-def _augments():
-    return any(_rates())

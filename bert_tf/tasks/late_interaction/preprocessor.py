@@ -63,7 +63,9 @@ class LateInteractionPreprocessor(Preprocessor):
     def text_tokens(self, texts: tf.Tensor, is_query: bool) -> dict[str, tf.Tensor]:
         """Returns single texts `[B]` as tokens `[B, T]`; of queries with `is_query` `[B]`."""
         tokens = self._padded(self.ids(texts, is_query))
-        return _marked_as_queries(tokens) if is_query else tokens
+        if is_query:
+            tokens["is_query"] = tf.ones_like(tokens["padding_mask"][:, 0])  # bool [B]
+        return tokens
 
     def tokenize(self, *texts):
         """Returns strings, K times `[B]`, as tokens `[B, K, T]`; of single texts as documents."""
@@ -170,7 +172,3 @@ _gathered_eagerly = traced(
     lambda queries, documents, places: tf.gather(tf.concat([queries, documents], 0), places),
     [IDS, IDS, SPLITS],
 )
-
-
-def _marked_as_queries(tokens):
-    return {**tokens, "is_query": tf.ones_like(tokens["padding_mask"][:, 0])}  # bool [B]
