@@ -9,7 +9,6 @@ marked tokens of all rows.
 
 import types
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -255,9 +254,9 @@ def batches_of_numbers(
 ) -> tf.data.Dataset:
     """Returns batches of `(features, *labels)` for a dataset of row numbers int64 `[B]`.
 
-    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
-    which are padded with `IGNORED`; `length` is that of `TokenRows.batch`. Each element of
-    `numbers` may come with its epoch, on which these batches do not depend.
+    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged labels of all tokens
+    `[n, (T)]`, which are padded with `IGNORED`; `length` is that of `TokenRows.batch`. Each element
+    of `numbers` may come with its epoch, on which these batches do not depend.
     """
     specs = feature_specs(rows.batch(np.zeros([0], np.int64), length), rows.inputs, bool(length))
     dtypes = [spec.dtype for spec in specs.values()]
@@ -276,39 +275,14 @@ def batches_of_numbers(
             features[name] = tf.ensure_shape(value, [*numbers.shape, *spec.shape[1:]])
         for value in labels:
             value = tf.gather(value, numbers)
-            if isinstance(value, tf.RaggedTensor):
-                value = value.to_tensor(IGNORED, shape=[None, length])
+            if isinstance(value, tf.RaggedTensor):  # padded as the tokens are, also without rows
+                shape = tf.stack([-1, tf.shape(features["token_ids"])[1]])
+                value = value.to_tensor(IGNORED, shape=shape)
+                value = tf.ensure_shape(value, [*numbers.shape, length])
             targets.append(value)
         return (features, *targets)
 
-    batches = parallel_map(numbers, also_for_no_rows(batch, numbers.element_spec))
-    return batches.prefetch(tf.data.AUTOTUNE)
-
-
-def also_for_no_rows(function: Callable, spec: Any) -> Callable:
-    """Returns a function of tensors `[B]` that also takes B = 0, as a replica may have no rows.
-
-    It lets `function` compute a row of zeros, without which there is no length to pad to.
-
-    Args:
-        function: A function of any nest of tensors `[B]` and scalars, which returns tensors
-            `[B, ...]`.
-        spec: The specification of its arguments, of which the first is `[B]`; with a known B, the
-            function is returned as it is.
-    """
-    if tf.nest.flatten(spec)[0].shape[0] is not None:
-        return function
-
-    @tf.autograph.experimental.do_not_convert
-    def call(*tensors):
-        count = tf.size(tf.nest.flatten(tensors)[0])
-        paddings = [[0, tf.cast(count == 0, tf.int32)]]
-        tensors = tf.nest.map_structure(
-            lambda v: tf.pad(v, paddings) if v.shape.rank else v, tensors
-        )
-        return tf.nest.map_structure(lambda v: v[:count], function(*tensors))
-
-    return call
+    return parallel_map(numbers, batch).prefetch(tf.data.AUTOTUNE)
 
 
 def parallel_map(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:

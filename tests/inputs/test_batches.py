@@ -7,6 +7,8 @@ import tensorflow as tf
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.inputs.balanced_rows import ReplicaShare
 from bert_tf.inputs.batches import EpochBatches, TextEpochs
+from bert_tf.inputs.labels import IGNORED
+from bert_tf.inputs.token_rows import RaggedRows, batches_of_numbers
 
 LENGTHS = np.random.default_rng(0).integers(3, 40, 200)
 PARTS = np.random.default_rng(1).integers(3, 40, [200, 2])
@@ -154,3 +156,15 @@ def test_a_pass_can_go_on_over_epochs():
     found = [(rows.tolist(), epoch) for rows, epoch in dataset.take(8).as_numpy_iterator()]
     expected = [(rows.tolist(), e) for e in (1, 2) for rows in batches.of_epoch(e)]
     assert found == expected[:8]
+
+
+def test_labels_of_tokens_have_their_shape_also_without_rows():
+    ids = tf.ragged.constant([[2, 5, 3], [2, 3]], tf.int32, row_splits_dtype=tf.int64)
+    rows, labels = RaggedRows(ids, ids * 0, pad_token_id=0), ids * 7
+    numbers = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[0, 1], [1], []], tf.int64))
+    for length, widths in ((None, [3, 2, 2]), (4, [4, 4, 4])):
+        batches = list(batches_of_numbers(rows, (labels,), numbers, length))
+        assert [values.shape[1] for _, values in batches] == widths
+        for features, values in batches:
+            assert values.shape == features["token_ids"].shape
+    assert batches[0][1].numpy().tolist() == [[14, 35, 21, IGNORED], [14, 21, IGNORED, IGNORED]]

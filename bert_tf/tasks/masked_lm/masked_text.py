@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.inputs.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
-from bert_tf.inputs.token_rows import also_for_no_rows, parallel_map
+from bert_tf.inputs.token_rows import parallel_map
 from bert_tf.text.tokenizer import BertTokenizer
 
 _ROWS_OF_PASS = 1 << 40  # more than any pass has
@@ -119,5 +119,25 @@ def mask_rows(
         labels = {"masked_ids": masked.masked_ids, "masked_weights": masked.masked_weights}
         return {**tokens, **inputs}, labels
 
-    batches = parallel_map(rows, also_for_no_rows(mask, rows.element_spec))
+    batches = parallel_map(rows, _also_for_no_rows(mask, rows.element_spec))
     return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def _also_for_no_rows(function, spec):
+    """Returns a function of batches `[B]` that also takes B = 0, as a replica may have no rows.
+
+    It lets `function` compute a row of zeros, without which there is no length to pad to.
+    """
+    if tf.nest.flatten(spec)[0].shape[0] is not None:  # B is known
+        return function
+
+    @tf.autograph.experimental.do_not_convert
+    def call(*tensors):
+        count = tf.size(tf.nest.flatten(tensors)[0])
+        paddings = [[0, tf.cast(count == 0, tf.int32)]]
+        tensors = tf.nest.map_structure(
+            lambda v: tf.pad(v, paddings) if v.shape.rank else v, tensors
+        )
+        return tf.nest.map_structure(lambda v: v[:count], function(*tensors))
+
+    return call
