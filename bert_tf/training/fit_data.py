@@ -213,7 +213,7 @@ def text_batches(
     if training and preprocessor.no_duplicates:  # a number for each text, equal for equal texts
         texts = np.stack(x, axis=1)  # [n, K]
         groups = np.unique(texts, return_inverse=True)[1].reshape(texts.shape)
-    padded = not preprocessor.packs_tokens()
+    padded = token_budget is not None and not preprocessor.packs_tokens()
     if token_budget is None:
         sizes, batch_size = np.ones(len(rows)), batch_size or DEFAULT_BATCH_SIZE
     else:
@@ -277,14 +277,12 @@ def _new_seed(strategy):
 
 def _require_labels(model, x, y):
     """Raises `UserError` if the loss of a model of texts needs labels and there are none."""
-    is_needed = model.loss is not None or model.spec.labels.are_required
-    if model.preprocessor is None or not is_needed:
-        return
     if isinstance(x, _BATCHES):
         has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1
     else:
         has_labels = y is not None or not isinstance(x, dict)
-    if not has_labels:
+    is_needed = model.loss is not None or model.spec.labels.are_required
+    if is_needed and not has_labels and model.preprocessor is not None:
         raise UserError(
             "`y` must be labels, a row for every example. Received: y=None. Pass "
             "`fit(x, y)`, or a dataset of tuples (x, y)."
