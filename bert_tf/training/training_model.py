@@ -294,9 +294,9 @@ class TrainingModel(StepModel):
                 `steps` for texts, or there is no tokenizer for texts.
             DataError: If a text is missing or malformed.
         """
-        require_one_of("window_pooling", window_pooling, ("mean", "max"))
         preprocessor = self.preprocessor
         x = x if preprocessor is None else preprocessor.read(x)
+        require_one_of("window_pooling", window_pooling, ("mean", "max"))
         if isinstance(x, TextColumns):
             rule = "must be None for texts; it counts the batches of a dataset"
             require(steps is None, rule, UserError, steps=steps)
