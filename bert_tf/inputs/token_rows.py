@@ -276,7 +276,7 @@ def batches_of_numbers(
         for value in labels:
             value = tf.gather(value, numbers)
             if isinstance(value, tf.RaggedTensor):  # padded as the tokens are, also without rows
-                shape = tf.stack([-1, tf.shape(features["token_ids"])[1]])
+                shape = tf.stack([-1, tf.shape(features["token_ids"])[-1]])
                 value = value.to_tensor(IGNORED, shape=shape)
                 value = tf.ensure_shape(value, [*numbers.shape, length])
             targets.append(value)
