@@ -16,11 +16,13 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
-// y = activation(sums + bias) (+ residual) for the columns of one panel of `rows` rows.
+// y = activation(sums + bias) (+ residual) for `rows` rows and at most `most_columns` columns, which
+// are in one panel.
 template <typename Activation, typename T>
 void PanelEpilogue(const Activation& activation, const DenseArgs<T>& args, int64_t first_row,
-                   int64_t rows, int64_t first_column, const float* sums) {
-  const int64_t columns = Smaller(kDensePanel, args.columns - first_column);
+                   int64_t rows, int64_t first_column, int64_t most_columns, const float* sums) {
+  const int64_t columns = Smaller(most_columns, args.columns - first_column);
+  if (columns <= 0) return;  // the panel's last columns are padding
   float bias[kDensePanel] = {};
   if (args.bias != nullptr) {
     ForVectors(columns, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
@@ -39,9 +41,9 @@ void PanelEpilogue(const Activation& activation, const DenseArgs<T>& args, int64
 
 template <typename T>
 void PanelEpilogue(const DenseArgs<T>& args, int64_t first_row, int64_t rows, int64_t first_column,
-                   const float* sums) {
+                   int64_t most_columns, const float* sums) {
   const auto run = [&](const auto& activation) {
-    PanelEpilogue(activation, args, first_row, rows, first_column, sums);
+    PanelEpilogue(activation, args, first_row, rows, first_column, most_columns, sums);
   };
   switch (args.activation) {
     case DenseActivation::kNone:

@@ -3,8 +3,8 @@
 // A unit of work is a block of rows times some panels of W. The depth is processed in blocks. A
 // block of x is copied to a buffer, so that strides and storage types do not matter. The block of W
 // in each panel, which is then in the first-level cache, is multiplied by all rows of x, in tiles
-// of kTileRows rows, whose sums stay in registers for the whole block. Between blocks, the sums
-// have the layout [panel][row][kDensePanel]. The epilogue is computed for a panel after its last
+// of rows, whose sums stay in registers for the whole block. Between blocks, the sums have the
+// layout [panel][row][kDensePanel]. The epilogue is computed for a tile or a panel after its last
 // block, or for the rows of the unit after the last panel.
 #include <utility>
 
@@ -13,19 +13,45 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
-// The number of rows and vectors whose sums are kept in registers.
+// A tile keeps the sums of kTileRows rows and kTileVectors vectors in registers. While it is
+// computed, it prefetches kTileLines cache lines every kTileSteps steps of the depth.
+template <int kTileRows, int kTileVectors, int kTileLines, int kTileSteps>
+struct TileShape {
+  static constexpr int kRows = kTileRows;
+  static constexpr int kVectors = kTileVectors;
+  static constexpr int kColumns = kTileVectors * kLanes;
+  static constexpr int kLines = kTileLines;
+  static constexpr int kSteps = kTileSteps;
+  static_assert(kDensePanel % kColumns == 0, "a panel is whole tiles");
+};
+
+// The shapes for a few rows, for the rows of at most two tiles, and for more rows. kSharesPanel
+// says whether every tile prefetches its part of the next panel, and whether the epilogue follows
+// every tile. Otherwise the last tile of a panel prefetches all of it, and the epilogue follows the
+// panel.
 #if defined(__AVX512F__)
-constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
-constexpr int kTileVectors = 2;
+using ManyRows = TileShape<14, 2, 2, 1>;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
+using SomeRows = ManyRows;
+using FewRows = ManyRows;
+constexpr bool kSharesPanel = false;
 #elif defined(BERT_TF_NEON)
-constexpr int kTileRows = 5;  // 20 sums, 4 vectors of W and 5 of x: 29 of 32 registers
-constexpr int kTileVectors = 4;
+using ManyRows = TileShape<5, 4, 2, 1>;  // 20 sums, 4 vectors of W and 5 of x: 29 of 32 registers
+using SomeRows = ManyRows;
+using FewRows = ManyRows;
+constexpr bool kSharesPanel = false;
 #else
-constexpr int kTileRows = 3;  // 12 sums, 3 vectors of W (the fourth from memory) and 1 of x: 16
-constexpr int kTileVectors = 4;
+// A step takes 6 cycles, in which memory delivers 25 bytes: one tile that prefetches a whole panel
+// waits, and a prefetch in every step takes the place of a load.
+using ManyRows = TileShape<6, 2, 1, 4>;  // 12 sums, 2 vectors of W and 1 of x: 15 of 16 registers
+using SomeRows = TileShape<6, 2, 1, 1>;
+using FewRows = TileShape<3, 4, 2, 1>;  // 12 sums, 3 vectors of W (the fourth from memory), 1 of x
+constexpr bool kSharesPanel = true;
 #endif
-constexpr int kTileColumns = kTileVectors * kLanes;
-static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
+constexpr int kTileRows = ManyRows::kRows;
+
+// The floats between rows of the copy of x. With a multiple of 1 KB, all rows of a tile would be in
+// the same bank of the first-level cache.
+constexpr int64_t kXStride = kDenseDepth + (kSharesPanel ? kLanes : 0);
 
 // The number of blocks of the depth. It is at least one, so that the epilogue is computed even if
 // the depth is zero.
@@ -33,77 +59,127 @@ BERT_TF_INLINE int64_t DenseDepthBlocks(int64_t depth) {
   return Larger(1, CeilDivide(depth, kDenseDepth));
 }
 
-// sums[i, :] (+)= sum_k x[i, k] w[k, :]  for kRows rows, kTileColumns columns and `depth` terms.
-// Rows of x are kDenseDepth apart, rows of w and sums kDensePanel. At the same time, the memory at
-// `ahead`, two cache lines for every `ahead_step` bytes, is prefetched to the second-level cache.
-template <typename W, int kRows>
+// What is prefetched to the second-level cache, `step` bytes at a time.
+struct Ahead {
+  const char* first;
+  int64_t step;
+};
+
+// sums[i, :] (+)= sum_k x[i, k] w[k, :]  for kRows rows, Shape::kColumns columns and `depth` terms.
+// Rows of x are kXStride apart, rows of w and sums kDensePanel.
+template <typename Shape, typename W, int kRows>
 __attribute__((noinline)) void Tile(int64_t depth, bool first, const float* __restrict x,
-                                    const W* __restrict w, const char* ahead, int64_t ahead_step,
-                                    float* __restrict sums) {
+                                    const W* __restrict w, Ahead ahead, float* __restrict sums) {
+  constexpr int kVectors = Shape::kVectors;
   // A smaller tile already waits for W.
-  constexpr bool kPrefetches = kRows * kTileVectors >= 8;
-  Vec sum[kRows][kTileVectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kTileVectors; ++v) sum[i][v] = Vec{};
-  }
-  for (int64_t k = 0; k < depth; ++k) {
-    if (kPrefetches) {
-      __builtin_prefetch(ahead + k * ahead_step, 0, 2);
-      __builtin_prefetch(ahead + k * ahead_step + kCacheLine, 0, 2);
-    }
-    Vec row[kTileVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kTileVectors; ++v) row[v] = Load(w + k * kDensePanel + v * kLanes);
+  constexpr bool kPrefetches = kRows * kVectors >= 8;
+  if (kSharesPanel && kRows > 1 && !first) {  // the sums may be in the third-level cache
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const float factor = x[i * kDenseDepth + k];
-#pragma GCC unroll 8
-      for (int v = 0; v < kTileVectors; ++v) sum[i][v] += row[v] * factor;
+#pragma GCC unroll 2
+      for (int line = 0; line < Shape::kColumns; line += 16) {
+        __builtin_prefetch(sums + i * kDensePanel + line, 1, 3);
+      }
     }
   }
+  Vec sum[kRows][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kTileVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = Vec{};
+  }
+  const auto add_products = [&](int64_t k) BERT_TF_INLINE_LAMBDA {
+    Vec row[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) row[v] = Load(w + k * kDensePanel + v * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const float factor = x[i * kXStride + k];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[i][v] += row[v] * factor;
+    }
+  };
+  int64_t k = 0;
+#pragma GCC unroll 1
+  for (; k + Shape::kSteps <= depth; k += Shape::kSteps) {
+    if (kPrefetches) {
+#pragma GCC unroll 2
+      for (int line = 0; line < Shape::kLines; ++line) {
+        __builtin_prefetch(ahead.first + line * kCacheLine, 0, 2);
+      }
+      ahead.first += ahead.step;
+    }
+#pragma GCC unroll 8
+    for (int step = 0; step < Shape::kSteps; ++step) add_products(k + step);
+  }
+  for (; k < depth; ++k) add_products(k);
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
       float* const p = sums + i * kDensePanel + v * kLanes;
       Store(p, first ? sum[i][v] : Load(p) + sum[i][v]);
     }
   }
 }
 
-template <typename W, int... i>
+template <typename Shape, typename W, int... i>
 auto TileOf(int64_t rows, std::integer_sequence<int, i...>) {
-  static constexpr decltype(&Tile<W, 1>) kTiles[] = {Tile<W, i + 1>...};
+  static constexpr decltype(&Tile<Shape, W, 1>) kTiles[] = {Tile<Shape, W, i + 1>...};
   return kTiles[rows - 1];
 }
 
-// One panel of W times `rows` rows of x. `next` is the panel after it. The last tile prefetches it:
-// while the first tile waits for memory, the last one has its panel in the first-level cache.
-template <typename W, typename T>
-void Panel(int64_t rows, int64_t depth, bool first, const float* x, const W* w, const T* next,
-           float* sums) {
-  const int64_t tiles = CeilDivide(rows, kTileRows);
+// The block of a panel's products: `rows` rows of x times w, of `depth` terms. The `next_bytes`
+// bytes at `next` are needed after it.
+template <typename W>
+struct PanelBlock {
+  int64_t rows;
+  int64_t depth;
+  bool first;
+  const float* x;
+  const W* w;
+  const char* next;
+  int64_t next_bytes;
+  float* sums;
+};
+
+// Computes a block in tiles and prefetches what is next. epilogue.Fetch(...) precedes and
+// epilogue(row, rows, column, columns) follows each part of the panel that is complete.
+template <typename Shape, typename W, typename Epilogue>
+void RunPanel(const PanelBlock<W>& block, const Epilogue& epilogue) {
+  const int64_t tiles = CeilDivide(block.rows, Shape::kRows);
+  const int64_t parts = kSharesPanel ? tiles * (kDensePanel / Shape::kColumns) : 1;
+  const int64_t part = CeilDivide(block.next_bytes, parts);
+  Ahead ahead = {block.next, CeilDivide(Shape::kSteps * part, Larger(block.depth, 1))};
   for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t begin = PartBegin(rows, tiles, t);
-    const int64_t count = PartBegin(rows, tiles, t + 1) - begin;
-    const auto tile = TileOf<W>(count, std::make_integer_sequence<int, kTileRows>{});
-    const bool last = t + 1 == tiles;
-    const void* const ahead = last ? static_cast<const void*>(next) : x;
-    const int64_t ahead_step = last ? kDensePanel * static_cast<int64_t>(sizeof(T)) : 0;
-    for (int64_t column = 0; column < kDensePanel; column += kTileColumns) {
-      tile(depth, first, x + begin * kDenseDepth, w + column, static_cast<const char*>(ahead),
-           ahead_step, sums + begin * kDensePanel + column);
+    const int64_t begin = PartBegin(block.rows, tiles, t);
+    const int64_t count = PartBegin(block.rows, tiles, t + 1) - begin;
+    const auto tile = TileOf<Shape, W>(count, std::make_integer_sequence<int, Shape::kRows>{});
+    const bool prefetches = kSharesPanel || t + 1 == tiles;
+    for (int64_t column = 0; column < kDensePanel; column += Shape::kColumns) {
+      if (kSharesPanel) epilogue.Fetch(begin, count, column);
+      tile(block.depth, block.first, block.x + begin * kXStride, block.w + column,
+           prefetches ? ahead : Ahead{block.next, 0}, block.sums + begin * kDensePanel + column);
+      if (!kSharesPanel) continue;
+      epilogue(begin, count, column, Shape::kColumns);
+      ahead.first += part;
     }
   }
+  if (!kSharesPanel) epilogue(0, block.rows, 0, kDensePanel);
+}
+
+template <typename W, typename Epilogue>
+void RunPanel(const PanelBlock<W>& block, const Epilogue& epilogue) {
+  if (block.rows <= FewRows::kRows) return RunPanel<FewRows>(block, epilogue);
+  if (block.rows <= 2 * SomeRows::kRows) return RunPanel<SomeRows>(block, epilogue);
+  return RunPanel<ManyRows>(block, epilogue);
 }
 
 template <typename T>
 void CopyRows(const T* x, int64_t stride, int64_t rows, int64_t count, float* copy) {
   for (int64_t i = 0; i < rows; ++i) {
     ForVectors(count, [&](auto lanes, int64_t k, int) BERT_TF_INLINE_LAMBDA {
-      Store(copy + i * kDenseDepth + k, Load(x + i * stride + k, lanes), lanes);
+      Store(copy + i * kXStride + k, Load(x + i * stride + k, lanes), lanes);
     });
   }
 }
@@ -116,29 +192,64 @@ BERT_TF_INLINE const float* Widened(const T* w, int64_t count, float* widened) {
   return widened;
 }
 
+// Writes y for parts of a panel whose sums are complete, unless LayerNorm needs whole rows.
+template <typename T>
+struct WriteResults {
+  const DenseArgs<T>& args;
+  int64_t first_row;
+  int64_t first_column;
+  const float* sums;
+  bool is_last_block;
+
+  void Fetch(int64_t row, int64_t rows, int64_t column) const {
+    if (!is_last_block || args.gamma != nullptr) return;
+    const T* y = args.y + (first_row + row) * args.columns + first_column + column;
+    for (int64_t i = 0; i < rows; ++i, y += args.columns) __builtin_prefetch(y, 1, 2);
+  }
+
+  void operator()(int64_t row, int64_t rows, int64_t column, int64_t columns) const {
+    if (!is_last_block || args.gamma != nullptr) return;
+    PanelEpilogue(args, first_row + row, rows, first_column + column, columns,
+                  sums + row * kDensePanel + column);
+  }
+};
+
 template <typename T>
 void RunUnit(const FusedDenseArgs<T>& args, const DenseUnit& unit) {
   const auto [first_row, rows, first_panel, panels, sums, sums_rows] = unit;
   const int64_t all_panels = CeilDivide(args.columns, kDensePanel);
   const int64_t blocks = DenseDepthBlocks(args.depth);
-  float* const x_block = ThreadScratch(1, rows * kDenseDepth + kDensePanel * kDenseDepth);
-  float* const w_block = x_block + rows * kDenseDepth;
+  const int64_t x_size = CeilDivide(rows * kXStride, kLanes) * kLanes;
+  float* const x_block = ThreadScratch(1, x_size + kDensePanel * kDenseDepth);
+  float* const w_block = x_block + x_size;
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t first = PartBegin(args.depth, blocks, block);
-    const int64_t depth = PartBegin(args.depth, blocks, block + 1) - first;
+    const int64_t end = PartBegin(args.depth, blocks, block + 1);
+    const int64_t depth = end - first;
+    const bool is_last = block + 1 == blocks;
     CopyRows(args.x + first_row * args.depth + first, args.depth, rows, depth, x_block);
     const T* w = args.packed + (first * all_panels + first_panel * depth) * kDensePanel;
     for (int64_t p = 0; p < panels; ++p, w += depth * kDensePanel) {
       float* const panel_sums = sums + p * sums_rows * kDensePanel;
-      const T* const next = w + depth * kDensePanel;
-      if (rows <= kTileRows) {  // converting W first is only faster with several tiles
-        Panel(rows, depth, block == 0, x_block, w, next, panel_sums);
-      } else {
-        Panel(rows, depth, block == 0, x_block, Widened(w, depth * kDensePanel, w_block), next,
-              panel_sums);
+      // The next panel of this block, or the unit's first panel of the next block.
+      const T* next = w + depth * kDensePanel;
+      if (p + 1 == panels && !is_last) {
+        const int64_t next_depth = PartBegin(args.depth, blocks, block + 2) - end;
+        next = args.packed + (end * all_panels + first_panel * next_depth) * kDensePanel;
       }
-      if (block + 1 == blocks && args.gamma == nullptr) {
-        PanelEpilogue(args, first_row, rows, (first_panel + p) * kDensePanel, panel_sums);
+      const int64_t next_bytes = depth * kDensePanel * static_cast<int64_t>(sizeof(T));
+      const WriteResults<T> epilogue = {args, first_row, (first_panel + p) * kDensePanel,
+                                        panel_sums, is_last};
+      const auto run = [&](const auto* weights) {
+        RunPanel<std::decay_t<decltype(*weights)>>(
+            {rows, depth, block == 0, x_block, weights, reinterpret_cast<const char*>(next),
+             next_bytes, panel_sums},
+            epilogue);
+      };
+      if (rows <= kTileRows) {  // converting W first is only faster with several tiles
+        run(w);
+      } else {
+        run(Widened(w, depth * kDensePanel, w_block));
       }
     }
   }

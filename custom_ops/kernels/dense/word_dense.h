@@ -137,7 +137,7 @@ struct StoreResults {
   }
 
   void operator()(int64_t row, int64_t rows, int64_t column, const float* z) const {
-    PanelEpilogue(args, first_row + row, rows, column, z);
+    PanelEpilogue(args, first_row + row, rows, column, kDensePanel, z);
   }
 };
 
@@ -254,7 +254,7 @@ struct WriteResults {
     tile.columns = Smaller(kDensePanel, args.columns - column);
     if (args.bias != nullptr) tile.bias = args.bias + column;
     tile.y = y;
-    PanelEpilogue(tile, 0, count, 0, z);
+    PanelEpilogue(tile, 0, count, 0, kDensePanel, z);
     for (int64_t i = 0; i < count; ++i) {
       results.Write(row + i, column, tile.columns, y + i * tile.columns, rows.Words(row + i));
     }
