@@ -3,10 +3,13 @@
 import functools
 import os
 
+# Before TensorFlow, as README.md does it: what Keras needs rarely is then imported when it is used.
+import bert_tf
+
+# isort: split
 import numpy as np
 import tensorflow as tf
 
-import bert_tf
 from bert_tf import ops
 from bert_tf.ops import native
 

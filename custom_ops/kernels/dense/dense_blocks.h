@@ -16,8 +16,8 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
-// y = activation(sums + bias) (+ residual) for `rows` rows and at most `most_columns` columns, which
-// are in one panel.
+// y = activation(sums + bias) (+ residual) for `rows` rows and at most `most_columns` columns,
+// which are in one panel.
 template <typename Activation, typename T>
 void PanelEpilogue(const Activation& activation, const DenseArgs<T>& args, int64_t first_row,
                    int64_t rows, int64_t first_column, int64_t most_columns, const float* sums) {
