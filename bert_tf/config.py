@@ -47,8 +47,8 @@ PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
 # The logit of a class that an example does not have: an answer cannot start at padding.
 PADDING_LOGIT = -1e9
 
-# Names in configuration files -> the name used here.
-_ACTIVATIONS = {
+# Names in configuration files -> the name used here, an entry in layers/activation.py.
+ACTIVATION_NAMES = {
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_new",
@@ -81,7 +81,8 @@ _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _BUCKETS = integer(4, 511)  # a quarter of them have one distance each, which must be below 128
 _ACTIVATION = Kind(
-    f"one of {sorted(_ACTIVATIONS)}", lambda value: isinstance(value, str) and value in _ACTIVATIONS
+    f"one of {sorted(ACTIVATION_NAMES)}",
+    lambda value: isinstance(value, str) and value in ACTIVATION_NAMES,
 )
 # Groups of fields: those that google-research/bert's file has no keys for, and those that BERT's
 # own network does not need, which are written where it is another one.
@@ -185,7 +186,7 @@ class BertConfig:
         sizes = {"hidden_size": self.hidden_size, "num_attention_heads": self.num_attention_heads}
         is_multiple = self.hidden_size % self.num_attention_heads == 0
         require(is_multiple, "must be a multiple of `num_attention_heads`", **sizes)
-        object.__setattr__(self, "hidden_act", _ACTIVATIONS[self.hidden_act])
+        object.__setattr__(self, "hidden_act", ACTIVATION_NAMES[self.hidden_act])
         sizes = (self.num_hidden_layers, self.num_attention_heads)
         object.__setattr__(self, "pruned_heads", checked_pruned_heads(self.pruned_heads, *sizes))
         if self.shared_blocks:

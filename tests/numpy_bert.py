@@ -5,10 +5,22 @@ float32 the yardstick for what plain float32 arithmetic loses.
 """
 
 import json
+import math
 
 import numpy as np
 from safetensors.numpy import load_file
 from scipy.special import erf
+
+# By the names of `BertConfig` and of `layers.activation`.
+ACTIVATIONS = {
+    "gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
+    "gelu_new": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "linear": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+}
 
 
 class NumpyBert:
@@ -21,7 +33,7 @@ class NumpyBert:
             if values.dtype != np.int64
         }
         self.dtype = dtype
-        self.activation = activation or self.config["hidden_act"]
+        self.activation = ACTIVATIONS[activation or self.config["hidden_act"]]
 
     def __call__(self, token_ids, segment_ids, padding_mask, attends=None):
         """Token ids `[B, T]` to (sequence_output, pooled_output, hidden states, probabilities).
@@ -69,14 +81,14 @@ class NumpyBert:
         context = (weights @ value).transpose(0, 2, 1, 3).reshape(batch, length, -1)
         attended = self.dense(context, f"{name}.attention.output.dense")
         x = self.layer_norm(x + attended, f"{name}.attention.output.LayerNorm")
-        wide = self.gelu(self.dense(x, f"{name}.intermediate.dense"))
+        wide = self.activation(self.dense(x, f"{name}.intermediate.dense"))
         narrow = self.dense(wide, f"{name}.output.dense")
         return self.layer_norm(x + narrow, f"{name}.output.LayerNorm"), weights
 
     def masked_lm_logits(self, states):
         """The logits `[..., V]` of BERT's masked LM head for states `[..., H]`."""
         head = "cls.predictions"
-        states = self.gelu(self.dense(states, f"{head}.transform.dense"))
+        states = self.activation(self.dense(states, f"{head}.transform.dense"))
         states = self.layer_norm(states, f"{head}.transform.LayerNorm")
         words = self.tensors["embeddings.word_embeddings.weight"]
         return states @ words.T + self.tensors[f"{head}.bias"]
@@ -89,12 +101,6 @@ class NumpyBert:
         variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
         normal = (x - mean) / np.sqrt(variance + self.dtype(self.config["layer_norm_eps"]))
         return normal * self.tensors[f"{name}.weight"] + self.tensors[f"{name}.bias"]
-
-    def gelu(self, x):
-        if self.activation == "gelu":
-            return (x * 0.5 * (1 + erf(x / np.sqrt(self.dtype(2))))).astype(self.dtype)
-        inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
-        return (x * 0.5 * (1 + np.tanh(inner))).astype(self.dtype)
 
 
 def error_bound(reference, plain_float32):

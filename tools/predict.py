@@ -1,4 +1,4 @@
-"""Answers texts with a trained model of any task.
+r"""Answers texts with a trained model of any task.
 
     bert-tf predict --model_dir=out/model --text="a waste of time"
     bert-tf predict --model_dir=out/model --input_file=reviews.csv --text_column=review \

@@ -29,7 +29,7 @@ MAX_WEIGHTS = 200_000_000  # of attention, of which a few copies of 4 bytes each
 PIECES_PER_TOKEN = 3_000
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)  # the arrays would fill pages
 class Inspection:
     """What a model does with a text or a pair. A part is None if the model or the text has none.
 

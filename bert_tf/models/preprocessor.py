@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.base import hooks
 from bert_tf.base.keras_files import deserialized
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import (
     PAIRS_ARE,
     TextColumns,
@@ -284,7 +284,13 @@ class Preprocessor:
 
         Returns:
             The function, or None if the labels are already those of the loss.
+
+        Raises:
+            UserError: If the task does not take labels of this type in a dataset.
         """
+        if spec.dtype == tf.string:
+            received = "strings. Pass `preprocessor.targets(labels, None)`, or texts in memory."
+            raise user_error("Labels in a dataset of this task", "be numbers", received)
         return None
 
     def require_tokenizer(self) -> None:

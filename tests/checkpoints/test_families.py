@@ -20,7 +20,7 @@ from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.families.network_families import FAMILIES, REFUSED
 from bert_tf.layers.masked_lm_head import MaskedLMHead
-from tests.numpy_bert import NumpyBert
+from tests.numpy_bert import ACTIVATIONS, NumpyBert
 
 SIZES = {
     "vocab_size": 60,
@@ -409,7 +409,8 @@ class Reference(NumpyBert):
     """The NumPy network with the switches, by BERT's names of the layers."""
 
     def __init__(self, config, source):
-        self.network, self.dtype, self.activation = config, np.float64, config.hidden_act
+        self.network, self.dtype = config, np.float64
+        self.activation = ACTIVATIONS[config.hidden_act]
         self.config = config.to_dict() | {"layer_norm_eps": config.layer_norm_eps}
         self.tensors = {name: source.read(name).astype(np.float64) for name in source.shapes}
 
@@ -428,8 +429,7 @@ class Reference(NumpyBert):
         for index in range(self.network.num_hidden_layers):
             block = 0 if self.network.shared_blocks else index
             x, _ = self.block(x, mask[:, np.newaxis], f"encoder.layer.{block}", bias)
-        activations = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "gelu": self.gelu}
-        pooled = activations[self.network.pooler_act](self.dense(x[:, 0], "pooler.dense"))
+        pooled = ACTIVATIONS[self.network.pooler_act](self.dense(x[:, 0], "pooler.dense"))
         return x, pooled
 
     def score_bias(self, length):

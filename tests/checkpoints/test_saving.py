@@ -17,6 +17,7 @@ from bert_tf import (
     BertTokenizer,
 )
 from bert_tf.checkpoints import convert, load_task_model, save_model
+from bert_tf.config import ACTIVATION_NAMES
 from bert_tf.errors import CheckpointError, UserError
 from tests.checkpoints import foreign
 from tests.checkpoints.test_formats import assert_same_values, values_of
@@ -208,7 +209,7 @@ def test_written_files_notice_a_flipped_bit(tiny_config, tmp_path):
 
 
 @needs_torch
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu"])
+@pytest.mark.parametrize("activation", sorted(set(ACTIVATION_NAMES.values())))
 def test_transformers_opens_what_is_written(activation, tmp_path):
     torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
     transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")

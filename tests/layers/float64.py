@@ -6,7 +6,6 @@ Tests compare a layer's float32 numbers with them, and its gradients with differ
 import keras
 import numpy as np
 import tensorflow as tf
-from scipy.special import erf
 
 EPSILON = 1e-12  # google-research/bert modeling.py
 
@@ -15,10 +14,6 @@ def layer_norm(x, gamma, beta):
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = (centred**2).mean(axis=-1, keepdims=True)
     return gamma * centred / np.sqrt(variance + EPSILON) + beta
-
-
-def gelu(x):
-    return 0.5 * x * (1 + erf(x / np.sqrt(2)))
 
 
 def softmax(scores):

@@ -5,11 +5,13 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertConfig
+from bert_tf.config import ACTIVATION_NAMES
 from bert_tf.layers import BertEncoderBlock
 from bert_tf.layers.attention.probes import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.ops import AttentionRule
 from tests.layers import float64
+from tests.numpy_bert import ACTIVATIONS
 
 HIDDEN, HEADS, SIZE, WIDE = 15, 3, 5, 13
 LAYOUTS = {
@@ -18,12 +20,6 @@ LAYOUTS = {
     "packed in place": TokenLayout.packed_in_place,
 }
 MASK = np.array([[1, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 1, 1]], bool)
-ACTIVATIONS = {
-    "gelu": float64.gelu,
-    "gelu_new": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
-    "relu": lambda x: np.maximum(x, 0),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-}
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 
 
@@ -66,7 +62,7 @@ def call(layer, layout, x, **options):
     return layout.to_batch(layer(layout.to_rows(x), layout=layout, **options))
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", sorted(set(ACTIVATION_NAMES.values())))
 @every_layout
 def test_rows_and_gradients(layout, activation):
     layer, layout = made(hidden_act=activation), layout(tf.constant(MASK))

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer, ops
+from bert_tf.config import ACTIVATION_NAMES
 from bert_tf.errors import UserError
 from bert_tf.training import AdamWeightDecay
 
@@ -39,7 +40,7 @@ def test_real_weights_give_the_same(minilm):
             np.testing.assert_allclose(outputs[name], expected[name], atol=2e-5)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu"])
+@pytest.mark.parametrize("activation", sorted(set(ACTIVATION_NAMES.values())))
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_activations_and_dtypes(tiny_config, activation, dtype):
     import dataclasses

@@ -98,3 +98,10 @@ def test_inputs_that_no_task_declares_are_refused():
     model = bert_tf.BertTextClassifier(bert_tf.BertBackbone(CONFIG), tokenizer=tokenizer())
     with pytest.raises(UserError, match="Received: num_words. .*declare them in its spec"):
         model({**model.tokenize(TEXTS), "num_words": np.ones(len(TEXTS))})
+
+
+def test_labels_of_a_dataset_that_are_strings_are_refused():
+    model = AgedModel(bert_tf.BertBackbone(CONFIG), tokenizer())
+    dataset = tf.data.Dataset.from_tensor_slices(((TEXTS, AGES), ["old"] * len(TEXTS))).batch(2)
+    with pytest.raises(UserError, match="Labels in a dataset of this task must be numbers"):
+        model.fit(dataset, verbose=0)

@@ -23,6 +23,8 @@ def test_help_lists_every_flag_and_imports_nothing_heavy(tool):
     # tests/test_documents.py parses the flags of the example.
     examples = docstring_examples(tool)
     assert re.search(rf"^(bert-tf|python -m) {tool}\b", examples, re.MULTILINE)
+    assert examples.splitlines()[0] in result.stdout
+    assert not re.search(r"\S {3,}--", examples), "lines are joined: make the docstring raw"
     lines = result.stderr.splitlines()
     assert all(line.startswith("import time:") for line in lines), result.stderr
     source = source_of(tool).read_text(encoding="utf-8")
@@ -30,11 +32,6 @@ def test_help_lists_every_flag_and_imports_nothing_heavy(tool):
     assert listed and read <= listed, read - listed
     imported = set(re.findall(r"^import time:.*\| +(\S+)$", result.stderr, re.MULTILINE))
     assert "bert_tf.tools.common.tool" in imported and not imported & set(HEAVY)
-
-
-def test_help_keeps_the_backslashes_of_its_examples():
-    shown = run("run_classifier", "--help").stdout
-    assert "--data_dir=SST-2 \\\n" in shown
 
 
 def test_help_of_a_tool_with_shared_flags():

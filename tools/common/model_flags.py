@@ -31,7 +31,8 @@ def kind_of_model() -> type:
     found = name or ", ".join(pretrained.architectures) or "no class"
     raise UserError(
         f"--model must be one of {', '.join(specs)}, as the files in {FLAGS.model_dir} name no "
-        f"such model. Received: --model=auto, with {found} in the files"
+        f"such model. Received: --model=auto, with {found} in the files. For a task of another "
+        "package, pass --import_modules=PACKAGE"
     )
 
 
