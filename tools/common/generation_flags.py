@@ -3,7 +3,7 @@
 import os
 
 from bert_tf.errors import DataError, UserError
-from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
+from bert_tf.inputs.tables.table_files import find_table, read_table
 from bert_tf.inputs.tables.tsv import read_tsv
 from bert_tf.tools.common import (
     checkpoint_flags,
@@ -187,7 +187,7 @@ def check_flags():
 
 
 def has_split(split):
-    return os.path.exists(_find(split))
+    return os.path.isfile(find_table(FLAGS.data_dir, split))
 
 
 def read_pairs(split, needs_targets=True):
@@ -196,7 +196,7 @@ def read_pairs(split, needs_targets=True):
     Raises:
         DataError: If the file is missing or malformed, or a text is missing or empty.
     """
-    path = _find(split)
+    path = find_table(FLAGS.data_dir, split)
     names = (FLAGS.source_column, FLAGS.target_column)
     is_plain = path.endswith(".tsv")
     columns = ([], [])
@@ -236,9 +236,3 @@ def _named_lines(path, names):
                 f"{', '.join(row)}. See --source_column."
             )
         yield line, [row.get(name) for name in names]
-
-
-def _find(split):
-    """Returns the path of a split's file: of the .tsv, .csv or .jsonl, the first that exists."""
-    paths = [os.path.join(FLAGS.data_dir, split + suffix) for suffix in SUFFIXES]
-    return next(filter(os.path.exists, paths), paths[0])

@@ -46,7 +46,8 @@ def read_table(
         UserError: If the file is Parquet and pyarrow is not installed.
     """
     suffix = suffix or os.path.splitext(os.fspath(path))[1].lower()
-    require(suffix in SUFFIXES, f"must end in one of {SUFFIXES}", DataError, path=str(path))
+    rule = f"must be a file that ends in one of {SUFFIXES}"
+    require(suffix in SUFFIXES, rule, DataError, path=str(path))
     if suffix in (".jsonl", ".parquet"):
         yield from _read_json_lines(path) if suffix == ".jsonl" else _read_parquet(path, columns)
         return
@@ -65,7 +66,7 @@ def read_table(
 
 
 def find_table(directory: str, name: str) -> str:
-    """Returns the path of the table `name` in a directory; of the .tsv if none exists.
+    """Returns the path of the table `name` in a directory, without a suffix if none exists.
 
     Raises:
         DataError: If there are several.
@@ -74,7 +75,7 @@ def find_table(directory: str, name: str) -> str:
     found = [path for path in paths if os.path.exists(path)]
     if len(found) > 1:
         raise DataError(f"{directory} must have only one file for {name!r}. Received: {found}.")
-    return found[0] if found else paths[0]
+    return found[0] if found else os.path.join(directory, name)
 
 
 def _read_parquet(path, columns):

@@ -162,6 +162,9 @@ def test_more_bad_tables(tmp_path):
     (tmp_path / "train.tsv").write_text("text\tlabel\nx\ta\n")
     with pytest.raises(DataError, match="must have only one file"):
         table_task(tmp_path)
+    (tmp_path / "train.tsv").unlink()
+    with pytest.raises(DataError, match=r"must be a file that ends in one of .* path='.*dev'"):
+        table_task(tmp_path).read(tmp_path, "dev")
     (tmp_path / "dev.tsv").write_text("h\n" + "\t".join("0123456789") + "high\n")
     with pytest.raises(DataError, match="must have a number as label. Received: '9high'"):
         TASKS["sts-b"].read(tmp_path, "dev")
