@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from bert_tf.base.flat_functions import FlatFunction
 from bert_tf.text.code_points import Pieces
 
 STRINGS, SPLITS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)
@@ -34,6 +35,6 @@ def traced(function: Callable, signature: list) -> Callable:
             with tf.device("CPU:0"):
                 return function(*options, *tensors, **named)
 
-        return tf.function(call, signature, autograph=False)
+        return FlatFunction(call, signature)
 
     return with_options

@@ -6,12 +6,12 @@ and tests create the same tokenizer many times.
 Glossary: `B` strings, `T` pieces of a string or tokens of a row.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.base.flat_functions import FlatFunction
 from bert_tf.errors import ConfigError
 from bert_tf.text import packing
 from bert_tf.text.code_points import PieceModel, Pieces, checked
@@ -32,7 +32,6 @@ class TokenizerGraphs:
     def __init__(self, model: PieceModel):
         self.model = model
         self._functions: dict[Any, Callable] = {}
-        self._lock = threading.RLock()  # held while a function is traced, which traces others
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
@@ -83,18 +82,13 @@ class TokenizerGraphs:
 
     def _traced(self, key: Any, function: Callable, signature: list) -> Callable:
         """Returns `function` as a graph, which is made when its key comes first."""
-        if tf.config.functions_run_eagerly():
-            return function
 
         def on_cpu(*args):
             with tf.device("CPU:0"):
                 return function(*args)
 
         if key not in self._functions:
-            with self._lock, tf.init_scope():
-                if key not in self._functions:
-                    traced = tf.function(on_cpu, input_signature=signature, autograph=False)
-                    self._functions[key] = traced.get_concrete_function()
+            self._functions.setdefault(key, FlatFunction(on_cpu, signature))
         return self._functions[key]
 
     def _ids(self, model: PieceModel, texts: tf.Tensor) -> tf.RaggedTensor:

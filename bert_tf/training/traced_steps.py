@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
+from bert_tf.base.flat_functions import FlatFunction
 from bert_tf.inputs.batches import TOKEN_BUDGET, sorted_batches
 from bert_tf.inputs.token_rows import TokenRows, feature_specs
 
@@ -150,11 +151,13 @@ class Predictor:
         if model.run_eagerly:
             function = step or self._step
         elif (function := self._functions.get(key)) is None:
-            with _CREATION:
-                if key not in self._functions:
-                    signature = [specs] if is_alone else None
-                    self._functions[key] = _traced(step or self._step, signature, jit_compile)
-                function = self._functions[key]
+            options = {"jit_compile": jit_compile or None}
+            if is_alone:
+                function = FlatFunction(step or self._step, [specs], **options)
+            else:
+                options["reduce_retracing"] = True
+                function = tf.function(self._step, autograph=False, **options)
+            function = self._functions.setdefault(key, function)
         tensors = tf.nest.map_structure(tf.convert_to_tensor, features)
         if is_alone:
             return function(tensors)
@@ -162,14 +165,6 @@ class Predictor:
 
     def _step(self, features):
         return self._model.distribute_strategy.run(self._model.predict_step, args=(features,))
-
-
-def _traced(step, signature, jit_compile):
-    options = {"autograph": False, "jit_compile": jit_compile or None}
-    function = tf.function(step, signature, reduce_retracing=signature is None, **options)
-    if signature is not None:
-        function.get_concrete_function()  # traced by the thread that holds the lock
-    return function
 
 
 def _dealt(tensors, strategy):

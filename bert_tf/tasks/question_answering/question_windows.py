@@ -76,7 +76,7 @@ class QuestionWindows(RaggedRows):
                 texts = asked.part(part)[0], self._tokenized.part(part)[0]
                 windows = pack(*texts)
                 parts.append(windows._replace(example=windows.example + begin))
-            windows = Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
+            windows = Windows(*_joined(parts))
         self._keep(windows, tokenizer.pad_token_id)
 
     def _keep(self, windows, pad_token_id):
@@ -168,6 +168,11 @@ class QuestionWindows(RaggedRows):
         return batches_of_numbers(self, self.labels, numbers, self._length)
 
 
+def _joined(parts):
+    """Returns the tensors of several parts, each of the same fields, as one part."""
+    return list(parts[0]) if len(parts) == 1 else [tf.concat(part, axis=0) for part in zip(*parts)]
+
+
 class _TokenizedOnce:
     """Texts of which each different one is tokenized once."""
 
@@ -182,7 +187,7 @@ class _TokenizedOnce:
             pieces = tokenizer.tokenize_with_offsets(strings, trim_offsets=True)
             found.append((pieces.ids, pieces.char_starts, pieces.char_ends))
         with tf.device("CPU:0"):
-            self._tokens = [tf.concat(values, axis=0) for values in zip(*found)]
+            self._tokens = _joined(found)
         ids, starts, ends = self._tokens
         self._splits = ids.row_splits.numpy()
         self._starts, self._ends = starts.values.numpy(), ends.values.numpy()
