@@ -19,7 +19,7 @@ class FlatFunction:
         function: A function of tensors, RaggedTensors, and tuples, lists and dictionaries of them.
             Its results are such structures too, and may hold None.
         signature: The specifications of the arguments.
-        jit_compile: That of `tf.function`.
+        jit_compile: See `tf.function`.
 
     Example:
         >>> double = FlatFunction(lambda x: {"y": 2.0 * x}, [tf.TensorSpec([None])])
