@@ -12,6 +12,7 @@ import io
 import os
 import re
 import types
+from unittest import mock
 
 import keras
 import numpy as np
@@ -60,7 +61,10 @@ def values_alone():
     """No progress bars before what `predict` gives, and no graphs, which take longer to trace."""
     keras.config.disable_interactive_logging()
     tf.config.run_functions_eagerly(True)
-    yield
+    # Our models trace their steps whatever that says.
+    is_eager = property(lambda model: True, lambda model, value: None)
+    with mock.patch.object(keras.Model, "run_eagerly", is_eager):
+        yield
     keras.config.enable_interactive_logging()
     tf.config.run_functions_eagerly(False)
 
