@@ -405,7 +405,8 @@ class StepModel(keras.Model):
         by_batch = tf.function(function, reduce_retracing=not jit, jit_compile=jit or None)
 
         def call(data, spec):
-            if spec is None or jit:  # XLA needs the shapes of each batch
+            # XLA needs the shapes of each batch. A concrete function is never run eagerly.
+            if spec is None or jit or tf.config.functions_run_eagerly():
                 return by_batch(data)
             key = repr(spec)
             if key not in traces:

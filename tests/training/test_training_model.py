@@ -391,3 +391,14 @@ def test_fit_again_does_not_trace_again(counted, is_compiled):
     counted.fit(texts, labels, verbose=0)
     assert len(counted.traces) > before  # another schedule is another graph
     assert np.abs(counted.classifier.get_weights()[0] - weights).max() > 1e-4
+
+
+def test_functions_that_run_eagerly_are_not_traced(counted):
+    texts, labels = ["a", "a a", "a a a", "a"], [0, 1, 0, 1]
+    tf.config.run_functions_eagerly(True)
+    try:
+        counted.fit(texts, labels, batch_size=2, epochs=2, verbose=0)
+        counted.evaluate(texts, labels, batch_size=2, verbose=0)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert (counted.traces.count("train"), counted.traces.count("test")) == (4, 2)
