@@ -2,7 +2,7 @@
 #
 ##  make demo        real weights, real reviews: fine-tune, evaluate, export, predict
 ##  make check       lint, examples, the tests of what changed since SINCE; two minutes
-##  make test        environment, native ops, materials, the tests; 15 to 40 minutes on two cores
+##  make test        environment, native ops, materials, the tests; 20 to 40 minutes on two cores
 ##  make test-full   all counts, every instruction set, sanitizers, TensorFlow 2.19 and 2.20 too;
 ##                   writes what it found into .cache/test-full.md
 ##  make docs        the API reference, into .cache/reference
