@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from scipy.special import erf
 
-# By the names of `BertConfig` and of `layers.activation`.
+# The keys are the names of `BertConfig` and of `layers.activation`.
 ACTIVATIONS = {
     "gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
     "gelu_new": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
