@@ -16,6 +16,12 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
+// What a tile prefetches to the second-level cache: the next lines are `step` bytes after the last.
+struct Ahead {
+  const char* first;
+  int64_t step;
+};
+
 // y = activation(sums + bias) (+ residual) for `rows` rows and at most `most_columns` columns,
 // which are in one panel.
 template <typename Activation, typename T>

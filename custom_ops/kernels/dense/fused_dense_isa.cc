@@ -59,12 +59,6 @@ BERT_TF_INLINE int64_t DenseDepthBlocks(int64_t depth) {
   return Larger(1, CeilDivide(depth, kDenseDepth));
 }
 
-// What is prefetched to the second-level cache, `step` bytes at a time.
-struct Ahead {
-  const char* first;
-  int64_t step;
-};
-
 // sums[i, :] (+)= sum_k x[i, k] w[k, :]  for kRows rows, Shape::kColumns columns and `depth` terms.
 // Rows of x are kXStride apart, rows of w and sums kDensePanel.
 template <typename Shape, typename W, int kRows>

@@ -100,12 +100,6 @@ class RowBuffer {
   uint8_t* words_;
 };
 
-// What a tile prefetches: two cache lines per iteration, the next ones `step` bytes after them.
-struct Ahead {
-  const char* first;
-  int64_t step;
-};
-
 // Part `part` of `parts` of the residual and then y of a unit, which its LayerNorm will need.
 template <typename T>
 Ahead NormalizedRows(const DenseArgs<T>& args, const DenseUnit& unit, int64_t part, int64_t parts,
