@@ -34,6 +34,7 @@ class Connections:
     def __init__(self, server, most: int):
         self._server = server
         self._busy = set()  # the handlers whose request is being answered
+        self._coming = 0  # the handlers whose connection is made in this step of the event loop
         self.most = max(1, min(most, _free_descriptors() - _FOR_PROBES - _FOR_FILES))
         if self.most < most:
             log.warning(
@@ -46,13 +47,19 @@ class Connections:
         """Returns the handler of a new connection."""
         # The oldest first, without those that are being closed.
         handlers = [one for one in self._server.connections if one.transport is not None]
-        if len(handlers) >= self.most:
+        count = len(handlers) + self._coming
+        if count >= self.most:
             idle = next((one for one in handlers if one not in self._busy), None)
             if idle is not None:
                 idle.force_close()
-            elif len(handlers) >= self.most + _FOR_PROBES:
+            elif count >= self.most + _FOR_PROBES:
                 return _Closed()
+        self._coming += 1
+        asyncio.get_running_loop().call_soon(self._is_made)  # asyncio makes the connection next
         return self._server()
+
+    def _is_made(self):
+        self._coming -= 1
 
     @contextlib.contextmanager
     def busy(self, handler: asyncio.Protocol) -> Iterator[bool]:

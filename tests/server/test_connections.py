@@ -4,8 +4,10 @@ import contextlib
 import faulthandler
 import os
 import resource
+import signal
 import socket
 
+from bert_tf.server.connections import ACCEPTED_AT_ONCE
 from tests.server.process import PATIENCE, ServerProcess
 
 _DESCRIPTORS = 57  # beyond those of the fork, as an interpreter of its own has with `ulimit -n 64`
@@ -40,11 +42,14 @@ def test_descriptors_are_left_for_probes(exported):
         _connections(server, stack, 120)
         _probe(server)
         assert server.predict(good)[0] == 200
-        for connection in _connections(server, stack, 60):
-            with contextlib.suppress(ConnectionError):
-                connection.sendall(_HALF_A_BODY)
-        _probe(server)
-        status, headers, body = server.ask("POST", "/v1/models/tiny:predict", "{}")
+        for _ in range(10):  # connections whose bytes are not read yet are idle, and closed
+            for connection in _connections(server, stack, 20):
+                with contextlib.suppress(ConnectionError):
+                    connection.sendall(_HALF_A_BODY)
+            _probe(server)
+            status, headers, body = server.ask("POST", "/v1/models/tiny:predict", "{}")
+            if status == 503:
+                break
         assert (status, headers["Retry-After"]) == (503, "1")
         assert b"other connections have requests. Try again later. See --max_connections." in body
         assert server.metric('bert_tf_requests_refused_total{flag="max_connections"}') > 0
@@ -65,3 +70,15 @@ def test_the_oldest_idle_connection_makes_room(exported):
         assert first.recv(1) == b""  # closed
         others[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert others[0].recv(12) == b"HTTP/1.1 200"
+
+
+def test_connections_that_come_at_once_are_counted(exported):
+    most = ACCEPTED_AT_ONCE + 1  # the last connection is not the first of those accepted at once
+    with (
+        ServerProcess(exported, f"--max_connections={most}") as server,
+        contextlib.ExitStack() as stack,
+    ):
+        os.kill(server.process.pid, signal.SIGSTOP)
+        first, *_ = _connections(server, stack, 2 * ACCEPTED_AT_ONCE)
+        os.kill(server.process.pid, signal.SIGCONT)
+        assert first.recv(1) == b""  # closed
