@@ -2,7 +2,7 @@
 
 A call of a `tf.function` binds its arguments and compares their types, and takes a RaggedTensor
 apart by its type: up to four milliseconds for a few ragged tensors, as long as a small network.
-Here, only plain tensors go in and out.
+Here, only plain tensors go in and out, and outside of a graph nothing is bound or compared.
 """
 
 import threading
@@ -30,18 +30,28 @@ class FlatFunction:
     def __init__(self, function: Callable, signature: list, jit_compile: bool | None = None):
         self._function = function
         self._signature = signature
+        self._dtypes = [spec.dtype for spec in _parts(signature)]
         self._jit_compile = jit_compile
         self._lock = threading.RLock()  # held while the function is traced, which may call others
         self._traced = self._results = None
+        self._captured = ()  # what the graph reads from outside, such as the handles of variables
 
     def __call__(self, *args: Any) -> Any:
         """Returns what the function returns; the arguments have the structure of the signature."""
+        tensors = map(_tensor, _parts(args), self._dtypes)
         if tf.config.functions_run_eagerly():
-            return self._function(*args)
+            return self._function(*_rebuilt(self._signature, tensors))
         if self._traced is None:
             with self._lock, tf.init_scope():
-                self._traced = self._traced or self._trace()
-        return _rebuilt(self._results, iter(self._traced(*_parts(args))))
+                if self._traced is None:
+                    traced = self._trace()
+                    self._captured = traced.captured_inputs
+                    self._traced = traced
+        if tf.executing_eagerly():
+            results = self._traced.inference_fn.call_flat(*tensors, *self._captured) or ()
+        else:
+            results = self._traced(*tensors)
+        return _rebuilt(self._results, iter(results))
 
     def _trace(self):
         def flat(*tensors):
@@ -50,6 +60,10 @@ class FlatFunction:
 
         options = {"autograph": False, "jit_compile": self._jit_compile}
         return tf.function(flat, list(_parts(self._signature)), **options).get_concrete_function()
+
+
+def _tensor(value: Any, dtype: tf.DType) -> tf.Tensor:
+    return value if isinstance(value, tf.Tensor) else tf.constant(value, dtype)
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -51,6 +51,18 @@ class QuickLayer(keras.layers.Layer):
             return super().add_weight(*args, **kwargs)
 
 
+def quick_weights(model: keras.Model) -> list[keras.Variable]:
+    """Returns the weights of a model in a fixed order. Public way: `weights`, which is slow.
+
+    `weights` looks through them once for each layer above them.
+    """
+    weights = []
+    for layer in model._flatten_layers():
+        weights += layer._trainable_variables
+        weights += layer._non_trainable_variables
+    return weights
+
+
 @contextlib.contextmanager
 def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
     """Lets variables be added to a layer that is built. Public way: none."""

@@ -6,6 +6,7 @@ cost of a step without padding.
 Glossary: `n` rows (or sequences, examples), `K` parts of a row, `M` batches, `B` rows of a batch.
 """
 
+import itertools
 import logging
 from collections.abc import Callable
 from typing import NamedTuple
@@ -126,7 +127,7 @@ def sorted_batches(
         if batch_size is not None:
             token_budget = batch_size * max(1, lengths.max(initial=0))
     order, splits, _ = token_batches(lengths, token_budget, batch_size, padded=True)
-    return np.split(order, splits[1:-1]) if len(order) else []
+    return [order[start:end] for start, end in itertools.pairwise(splits)]
 
 
 class EpochBatches:

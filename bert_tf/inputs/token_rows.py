@@ -143,15 +143,12 @@ class TokenizedTexts(RaggedRows):
         rows_per_example: int | None = None,
     ) -> "TokenizedTexts":
         """Tokenizes texts, one array of strings `[n]`, or pairs, two; longer rows are cut."""
-        token_ids, segment_ids = [], []
+        parts = []
         for part in _slices(len(columns[0])):
             texts = [column[part] for column in columns]
             rows = tokenizer(*texts, max_length=max_length, ragged=True)
-            token_ids.append(rows["token_ids"])
-            segment_ids.append(rows["segment_ids"])
-        with tf.device("CPU:0"):
-            rows = tf.concat(token_ids, axis=0), tf.concat(segment_ids, axis=0)
-        return cls(*rows, tokenizer.pad_token_id, rows_per_example)
+            parts.append((rows["token_ids"], rows["segment_ids"]))
+        return cls(*joined(parts), tokenizer.pad_token_id, rows_per_example)
 
     @classmethod
     def of_windows(
@@ -162,8 +159,7 @@ class TokenizedTexts(RaggedRows):
         A window of `max_length` tokens, `[CLS]` and `[SEP]` counted, begins every `stride` tokens.
         """
         with tf.device("CPU:0"):
-            parts = [tokenizer.tokenize(texts[part]) for part in _slices(len(texts))]
-            ids = tf.concat(parts, axis=0)
+            (ids,) = joined([(tokenizer.tokenize(texts[part]),) for part in _slices(len(texts))])
             windows, text_of_window = token_windows(ids, max_length - 2, stride)
             ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
             rows = packing.pack(windows, None, *ends, None, "longest_first")
@@ -221,10 +217,16 @@ class MarkedRows(RaggedRows):
         return token_values[rows[self.marks], columns[self.marks]]
 
 
+def joined(parts: list[tuple[tf.Tensor | tf.RaggedTensor, ...]]) -> list:
+    """Returns the tensors of several parts, each of the same fields, as one part."""
+    if len(parts) == 1:  # `tf.concat` of one ragged tensor takes as long as a short text
+        return list(parts[0])
+    with tf.device("CPU:0"):
+        return [tf.concat(part, axis=0) for part in zip(*parts)]
+
+
 def _slices(count):
-    """Returns the texts that are tokenized together; only many texts show a progress bar."""
-    if count <= TOKENIZED_TOGETHER:
-        return [slice(None)]
+    """Yields the texts that are tokenized together; only many texts show a progress bar."""
     shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
     return progress_slices(count, TOKENIZED_TOGETHER, **shown)
 

@@ -147,7 +147,7 @@ class Tokenizer:
             sizes[name] = max_length if padding == "max_length" else int(padding)
         with tf.device("CPU:0"):
             texts = as_strings(texts, "texts", ranks=(0, 1))
-            columns = [tf.reshape(texts, [-1])]
+            columns = [texts]
             if pairs is not None:
                 pairs = as_strings(pairs, "pairs")
                 if not pairs.shape.is_compatible_with(texts.shape):
@@ -155,9 +155,11 @@ class Tokenizer:
                         "`pairs` must have the shape of `texts`. Received: "
                         f"pairs.shape={pairs.shape}, texts.shape={texts.shape}."
                     )
-                columns.append(tf.reshape(pairs, [-1]))
-            rows = self._graphs.rows(columns, form, sizes)
-            return {name: rows[name][0] for name in rows} if texts.shape.rank == 0 else rows
+                columns.append(pairs)
+            if texts.shape.rank == 1:
+                return self._graphs.rows(columns, form, sizes)
+            rows = self._graphs.rows([text[tf.newaxis] for text in columns], form, sizes)
+            return {name: rows[name][0] for name in rows}
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to ids, without special tokens.

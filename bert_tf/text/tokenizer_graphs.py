@@ -9,6 +9,7 @@ Glossary: `B` strings, `T` pieces of a string or tokens of a row.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.flat_functions import FlatFunction
@@ -118,7 +119,8 @@ def as_strings(
         strings = texts.with_row_splits_dtype(tf.int64)
     else:
         is_empty = isinstance(texts, (list, tuple)) and not texts
-        strings = tf.convert_to_tensor(texts, tf.string if is_empty else None)
+        convert = tf.constant if isinstance(texts, np.ndarray) else tf.convert_to_tensor  # faster
+        strings = convert(texts, tf.string if is_empty else None)
     if strings.dtype != tf.string:
         dtype = strings.dtype.name
         raise ConfigError(f"`{name}` must be strings. Received: {name}.dtype={dtype!r}.")

@@ -45,18 +45,22 @@ class Traces:
         """
         if self.are_of(model, step, settings):
             return False
-        trained = model.trainable_weights if step == "train" else []
-        self._weights[step] = list(map(weakref.ref, [*model.weights, *trained]))
+        self._weights[step] = list(map(weakref.ref, _weights(model, step)))
         self._settings[step] = settings
         return True
 
     def are_of(self, model: keras.Model, step: str, settings: Any) -> bool:
         """Returns whether weights and settings are those of the last call of `have_changed`."""
         known = self._weights.get(step)
-        weights = [*model.weights, *(model.trainable_weights if step == "train" else [])]
+        weights = _weights(model, step)
         if known is None or len(known) != len(weights) or self._settings[step] != settings:
             return False
         return all(map(operator.is_, map(weakref.ref.__call__, known), weights))
+
+
+def _weights(model, step):
+    trained = model.trainable_weights if step == "train" else []
+    return keras_compat.quick_weights(model) + trained
 
 
 def traced_settings(model: keras.Model, step: str) -> Any:
@@ -158,7 +162,9 @@ class Predictor:
                 options["reduce_retracing"] = True
                 function = tf.function(self._step, autograph=False, **options)
             function = self._functions.setdefault(key, function)
-        tensors = tf.nest.map_structure(tf.convert_to_tensor, features)
+        if is_alone and not model.run_eagerly:
+            return function(features)
+        tensors = {name: tf.convert_to_tensor(values) for name, values in features.items()}
         if is_alone:
             return function(tensors)
         return strategy.gather(function(_dealt(tensors, strategy)), axis=0)

@@ -228,7 +228,15 @@ def select_answers(
 _LOGITS = tf.TensorSpec([None, 2, None])
 _MARKS = tf.RaggedTensorSpec([None, None], tf.bool)
 _WINDOWS = Windows(IDS, IDS, _MARKS, SPLITS, SPLITS, SPLITS)
-select_answers_eagerly = traced(select_answers, [_LOGITS, _WINDOWS, STRINGS, PLACES, PLACES])
+
+
+def _select_rows(*arguments):
+    *others, char_starts, char_ends, rows = arguments
+    return select_answers(*others, tf.gather(char_starts, rows), tf.gather(char_ends, rows))
+
+
+# It has one more argument, int64 `[B]`: the rows of the places that the contexts have.
+select_answers_eagerly = traced(_select_rows, [_LOGITS, _WINDOWS, STRINGS, PLACES, PLACES, SPLITS])
 
 
 def _no_answer(example, logits):

@@ -4,6 +4,7 @@ Glossary: `N` questions, `W` windows, `B` rows of a batch, `T` length of its lon
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +13,7 @@ from bert_tf.base.progress import progress_slices
 from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.columns import is_missing
 from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.token_rows import RaggedRows, batches_of_numbers
+from bert_tf.inputs.token_rows import RaggedRows, batches_of_numbers, joined
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import (
     Windows,
@@ -64,20 +65,19 @@ class QuestionWindows(RaggedRows):
         check_window_lengths(*lengths, tokenizer.separators)
         self.contexts = contexts
         self.labels = ()
-        self._tokenized = _TokenizedOnce(tokenizer, contexts)
+        self._tokenized = _TokenizedOnce(tokenizer, questions, contexts)
         self._length = length
-        asked = _TokenizedOnce(tokenizer, questions)
         parts = []
         names = ("max_length", "doc_stride", "max_query_length")
         pack = pack_windows_eagerly(tokenizer, **dict(zip(names, lengths, strict=True)))
-        with tf.device("CPU:0"):
-            for begin in range(0, max(1, len(questions)), _EXAMPLES_AT_ONCE):
-                part = slice(begin, begin + _EXAMPLES_AT_ONCE)
-                texts = asked.part(part)[0], self._tokenized.part(part)[0]
-                windows = pack(*texts)
-                parts.append(windows._replace(example=windows.example + begin))
-            windows = Windows(*_joined(parts))
-        self._keep(windows, tokenizer.pad_token_id)
+        for begin in range(0, max(1, len(questions)), _EXAMPLES_AT_ONCE):
+            part = slice(begin, begin + _EXAMPLES_AT_ONCE)
+            rows = self._tokenized.questions[part], self._tokenized.contexts[part]
+            windows = pack(self._tokenized.ids, *rows)
+            if begin:
+                windows = windows._replace(example=windows.example + begin)
+            parts.append(windows)
+        self._keep(Windows(*joined(parts)), tokenizer.pad_token_id)
 
     def _keep(self, windows, pad_token_id):
         super().__init__(windows.token_ids, windows.segment_ids, pad_token_id)
@@ -136,22 +136,21 @@ class QuestionWindows(RaggedRows):
             self.labels += (row_weights(sample_weight, count)[self.examples],)
         return left_out
 
-    def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
+    def part(self, examples: slice) -> tuple[Any, ...]:
         """Returns what the answers to some questions are found with.
 
         Returns:
-            The rows of their windows and, as `find_candidates` takes them, the windows, the
-            contexts, string `[B]`, and where the tokens of these begin and end, ragged int64
-            `[B, (tokens)]`.
+            The rows of their windows and what `select_answers_eagerly` takes after the logits.
         """
+        tokenized = self._tokenized
         rows = slice(*np.searchsorted(self.examples, [examples.start, examples.stop]))
-        if rows == slice(0, len(self)):  # slices of ragged tensors take long
-            contexts = tf.constant(self.contexts, tf.string)
-            return rows, self.windows, contexts, *self._tokenized.part(examples)[1:]
-        windows = Windows(*(field[rows] for field in self.windows))
-        windows = windows._replace(example=windows.example - examples.start)
+        windows = self.windows
+        if rows != slice(0, len(self)):  # slices of ragged tensors take long
+            windows = Windows(*(field[rows] for field in windows))
+            windows = windows._replace(example=windows.example - examples.start)
         contexts = tf.constant(self.contexts[examples], tf.string)
-        return rows, windows, contexts, *self._tokenized.part(examples)[1:]
+        places = tokenized.starts, tokenized.ends, tokenized.contexts[examples]
+        return rows, windows, contexts, *places
 
     def from_step(
         self, step: int, num_train_steps: int, batch_size: int, seed: int
@@ -168,40 +167,34 @@ class QuestionWindows(RaggedRows):
         return batches_of_numbers(self, self.labels, numbers, self._length)
 
 
-def _joined(parts):
-    """Returns the tensors of several parts, each of the same fields, as one part."""
-    return list(parts[0]) if len(parts) == 1 else [tf.concat(part, axis=0) for part in zip(*parts)]
-
-
 class _TokenizedOnce:
-    """Texts of which each different one is tokenized once."""
+    """Questions and contexts, of which each different text is tokenized once.
 
-    def __init__(self, tokenizer, texts):
-        different = list(dict.fromkeys(texts))
-        index = {text: number for number, text in enumerate(different)}
-        self._index = np.array([index[text] for text in texts], np.int64)
+    Attributes:
+        questions, contexts: The row of each among those of the tokens, int64 `[N]`.
+        ids, starts, ends: The tokens of each different text, and the places of their first
+            character and of the one after their last, ragged `[texts, (tokens)]`.
+    """
+
+    def __init__(self, tokenizer, questions, contexts):
+        different = list(dict.fromkeys([*contexts, *questions]))
+        row = {text: number for number, text in enumerate(different)}
+        self.questions, self.contexts = (
+            np.array([row[text] for text in texts], np.int64) for texts in (questions, contexts)
+        )
         found = []
         shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
         for rows in progress_slices(len(different), _TEXTS_AT_ONCE, **shown):
             strings = tf.constant(different[rows], tf.string)
             pieces = tokenizer.tokenize_with_offsets(strings, trim_offsets=True)
             found.append((pieces.ids, pieces.char_starts, pieces.char_ends))
-        with tf.device("CPU:0"):
-            self._tokens = _joined(found)
-        ids, starts, ends = self._tokens
-        self._splits = ids.row_splits.numpy()
-        self._starts, self._ends = starts.values.numpy(), ends.values.numpy()
+        self.ids, self.starts, self.ends = joined(found)
+        self._splits = self.ids.row_splits.numpy()
+        self._starts, self._ends = self.starts.values.numpy(), self.ends.values.numpy()
 
-    def part(self, texts: slice) -> list[tf.RaggedTensor]:
-        """Returns the ids of these texts, and where the tokens begin and end in them."""
-        index = self._index[texts]
-        if np.array_equal(index, np.arange(len(self._splits) - 1)):
-            return self._tokens
-        return [tf.gather(values, index) for values in self._tokens]
-
-    def token_span(self, text: int, start: int, end: int) -> tuple[int, int] | None:
-        """Returns the first and last token that share characters with `[start, end)`, if any."""
-        row = self._index[text]
+    def token_span(self, context: int, start: int, end: int) -> tuple[int, int] | None:
+        """Returns a context's first and last token with characters of `[start, end)`, if any."""
+        row = self.contexts[context]
         tokens = slice(self._splits[row], self._splits[row + 1])
         first = int(np.searchsorted(self._ends[tokens], start, side="right"))
         last = int(np.searchsorted(self._starts[tokens], end, side="left")) - 1

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.errors import check_limits, require
-from bert_tf.inputs.traced import IDS, traced
+from bert_tf.inputs.traced import IDS, SPLITS, traced
 
 # The weight of a window's length in its score for a token, against the distance to the nearer end.
 LENGTH_WEIGHT = 0.01  # google-research/bert run_squad.py, `_check_is_max_context`
@@ -90,7 +90,13 @@ def pack_windows(
     return Windows(token_ids, segment_ids, shows_best, example, start, offset)
 
 
-pack_windows_eagerly = traced(pack_windows, [IDS, IDS])
+def _pack_rows(tokenizer, ids, questions, contexts, **lengths):
+    texts = tf.gather(ids, questions), tf.gather(ids, contexts)
+    return pack_windows(tokenizer, *texts, **lengths)
+
+
+# Its questions and contexts are int64 `[B]`, the rows of ids that they have.
+pack_windows_eagerly = traced(_pack_rows, [IDS, SPLITS, SPLITS])
 
 
 def check_window_lengths(
