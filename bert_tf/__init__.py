@@ -16,10 +16,10 @@ import importlib
 import pkgutil
 
 from bert_tf import tasks
-from bert_tf.base.lazy_modules import make_keras_lazy
 from bert_tf.base.lazy_names import lazy_names
+from bert_tf.base.quick_imports import make_imports_quick
 
-make_keras_lazy()
+make_imports_quick()
 
 # All but the programs.
 _SUBPACKAGES = [m.name for m in pkgutil.iter_modules(__path__) if m.ispkg and m.name != "tools"]

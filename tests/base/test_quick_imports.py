@@ -1,4 +1,4 @@
-"""Keras imports scikit-learn and matplotlib when its wrappers and pictures are used."""
+"""Keras imports scikit-learn and matplotlib when they are used, and without collections."""
 
 import json
 import os
@@ -15,14 +15,19 @@ import json, sys
 def heavy():
     return [name for name in ("sklearn", "matplotlib") if name in sys.modules]
 def finders():
-    return [f for f in sys.meta_path if type(f).__module__ == "bert_tf.base.lazy_modules"]
+    return [f for f in sys.meta_path if type(f).__module__ == "bert_tf.base.quick_imports"]
 """
 LAZY = f"""{HEAVY}
-import os, threading, types
+import gc, os, threading, types
 import bert_tf
+def whole_collections():
+    return gc.get_stats()[2]["collections"]
+before = whole_collections()
 bert_tf.BertTextClassifier
 import keras
 found = {{"heavy": heavy(), "finders": len(finders())}}
+found["collections"] = whole_collections() - before
+found["pauses"] = not gc.isenabled() or gc.get_freeze_count() > 0
 
 child = os.fork()
 if not child:  # threads that use a module at once
@@ -68,6 +73,8 @@ def test_what_is_lazy_works_when_it_is_used():
     assert found == {
         "heavy": [],
         "finders": 0,
+        "collections": 0,
+        "pauses": False,
         "threads": 0,
         "warnings": [],
         "scores": 2,

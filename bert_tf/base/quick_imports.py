@@ -1,12 +1,18 @@
-"""Makes Keras import scikit-learn and matplotlib when they are used, not because they are there.
+"""Makes the import of TensorFlow and Keras quick.
 
-`import tensorflow` imports all of Keras, and Keras's wrappers and pictures import these two
-packages: a third of the time of the import (Keras 3.15; 3.10 and newer have the same modules).
-These modules of Keras are therefore run when one of their names is first used. The public ones are
-`keras.wrappers` and `keras.visualization`; `keras.src.visualization` is private, and Keras imports
-it itself. The standard library's `LazyLoader` is not safe in threads before Python 3.12.
+`import tensorflow` imports all of Keras, and Keras's wrappers and pictures import scikit-learn and
+matplotlib because they are there: a third of the time of the import (Keras 3.15; 3.10 and newer
+have the same modules). These modules of Keras are therefore run when one of their names is first
+used. The public ones are `keras.wrappers` and `keras.visualization`; `keras.src.visualization` is
+private, and Keras imports it itself. The standard library's `LazyLoader` is not safe in threads
+before Python 3.12.
+
+The import makes 400,000 objects that stay. The garbage collector would look at them again and
+again, which takes a seventh of the time until a model answers. It therefore pauses.
 """
 
+import contextlib
+import gc
 import importlib.util
 import os
 import sys
@@ -14,12 +20,13 @@ import threading
 import types
 
 EAGER = "BERT_TF_EAGER_IMPORTS"
-_NAMES = ("keras.wrappers", "keras.visualization", "keras.src.visualization")
+_LAZY = ("keras.wrappers", "keras.visualization", "keras.src.visualization")
+_ROOTS = ("keras", "tensorflow")
 _lock = threading.RLock()
 
 
-def make_keras_lazy() -> None:
-    """Makes the next import of TensorFlow or Keras lazy; does nothing if one is imported already.
+def make_imports_quick() -> None:
+    """Makes the next import of TensorFlow or Keras quick; does nothing if one is imported already.
 
     The environment variable `BERT_TF_EAGER_IMPORTS=1` switches it off.
     """
@@ -28,11 +35,26 @@ def make_keras_lazy() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
+@contextlib.contextmanager
+def _without_collections():
+    """Pauses the garbage collector; what is made meanwhile then counts as old."""
+    if not gc.isenabled() or gc.get_freeze_count():  # someone else has taken care of it
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.unfreeze()
+        gc.enable()
+
+
 class _Finder:
-    """An entry of `sys.meta_path` that is removed once Keras has imported the lazy modules."""
+    """An entry of `sys.meta_path` that is removed once all modules that it waits for came."""
 
     def __init__(self):
-        self._waiting = set(_NAMES)
+        self._waiting = {*_LAZY, *_ROOTS}
 
     def find_spec(self, name, path=None, target=None):
         if name not in self._waiting:
@@ -41,8 +63,19 @@ class _Finder:
         if not self._waiting:
             sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
-        if spec is not None:
+        if spec is None:
+            return None
+        if name in _LAZY:
             spec.loader = _Loader(spec.loader)
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_without_collections(module):
+            del spec.loader.exec_module  # an ordinary loader again
+            with _without_collections():
+                execute(module)
+
+        spec.loader.exec_module = execute_without_collections
         return spec
 
 
