@@ -168,11 +168,13 @@ def is_validation_in_fit(options: dict[str, Any]) -> bool:
 
 
 def steps_taken(optimizer: keras.optimizers.Optimizer) -> int:
-    """Returns how many times an optimizer was applied.
+    """Returns the number of batches whose gradients an optimizer has applied.
 
     Public way: `int(optimizer.iterations)`, but not under a `tf.distribute` strategy.
     """
-    return int(tf.convert_to_tensor(optimizer.iterations))
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a `LossScaleOptimizer`
+    steps = int(tf.convert_to_tensor(optimizer.iterations))
+    return steps * (optimizer.gradient_accumulation_steps or 1)
 
 
 def built_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
@@ -302,15 +304,14 @@ def weighted_by_class(
     return TFDatasetAdapter(dataset, class_weight).get_tf_dataset()
 
 
-def build_under_strategy(model: keras.Model, trained: list, iterator: Any, data_batch: Any) -> None:
+def build_under_strategy(model: keras.Model, iterator: Any, data_batch: Any) -> None:
     """Builds a model and its optimizer: what `_maybe_symbolic_build` of a model should do.
 
     Public way: none. Keras's own method computes the mean of distributed batches, which fails for
     batches that are tuples under `MultiWorkerMirroredStrategy`.
 
     Args:
-        model: The model.
-        trained: The variables that the optimizer updates.
+        model: A `StepModel`.
         iterator, data_batch: The arguments of the method.
     """
     if model._distribute_strategy is None:
@@ -323,7 +324,7 @@ def build_under_strategy(model: keras.Model, trained: list, iterator: Any, data_
             break
     with strategy.scope():
         if model.optimizer is not None and not model.optimizer.built:
-            model.optimizer.build(trained)
+            model.optimizer.build(model.trained_variables())
         model._symbolic_build(data_batch=data_batch)
 
 

@@ -358,7 +358,7 @@ def refuse_missing(values, name: str) -> None:
     elif isinstance(values, np.ndarray) and values.dtype != object:
         rows = []
     else:
-        rows = [row for row, value in enumerate(values) if is_missing(value)]
+        rows = np.flatnonzero(list(map(is_missing, values))).tolist()
     if rows:
         is_numeric = isinstance(values, np.ndarray) and values.dtype != object
         is_numeric |= any(isinstance(v, numbers.Number) and not is_missing(v) for v in values)

@@ -130,9 +130,9 @@ def require_ids(values: Sequence[Any]) -> None:
         )
 
 
-def holds_numbers(y: Any) -> bool:
-    """Returns whether labels are numbers or truth values, `[n]` or `[n, 1]`."""
-    array = _as_vector(row_array(y, "y"))
+def holds_numbers(array: np.ndarray) -> bool:
+    """Returns whether labels, a `row_array`, are numbers or truth values, `[n]` or `[n, 1]`."""
+    array = _as_vector(array)
     if array.dtype == object:
         return any(isinstance(row, numbers.Real) for row in array)
     return array.ndim == 1 and array.dtype.kind in "biuf"
@@ -159,17 +159,18 @@ def class_ids(
         return array
     if array.ndim == 2 and numeric and array.shape[1] == (num_classes or array.shape[1]):
         return _ids_of_one_hot(array)
-    nested = (list, tuple, Set, Mapping, np.ndarray)
-    if array.ndim != 1 or (not numeric and any(isinstance(value, nested) for value in array)):
-        rows = f", or one-hot rows [n, {num_classes}]" if num_classes else ""
-        raise DataError(
-            f"`y` must be one class for each example, [n] or [n, 1]{rows}. Received: "
-            + (f"an array of shape {array.shape}" if array.ndim != 1 else f"{array[0]!r} in row 0")
-        )
+    if array.ndim != 1:
+        raise _no_class(f"an array of shape {array.shape}", num_classes)
     ids = array if array.dtype.kind in "iu" else _ids_of_names(array, labels, num_classes)
     if num_classes is not None:
         check_ids(ids, num_classes, "Class ids")
     return ids.astype(np.int32)
+
+
+def _no_class(received, num_classes):
+    rows = f", or one-hot rows [n, {num_classes}]" if num_classes else ""
+    expected = f"be one class for each example, [n] or [n, 1]{rows}"
+    return user_error("`y`", expected, received, DataError)
 
 
 def _ids_of_names(names, labels, num_classes):
@@ -179,6 +180,8 @@ def _ids_of_names(names, labels, num_classes):
     known = {name: place for place, name in enumerate(labels or ())}
     ids = np.empty(len(names), np.int64)
     for row, label in enumerate(names.tolist()):
+        if isinstance(label, (list, tuple, Set, Mapping, np.ndarray)):
+            raise _no_class(f"{label!r} in row {row}", num_classes)
         is_name = isinstance(label, bool) and str(label) in known  # "True", "False"
         if isinstance(label, numbers.Real) and not is_name:
             if not float(label).is_integer():

@@ -68,14 +68,17 @@ def adam_weight_decay(
 
 
 class AdamUpdate(NamedTuple):
-    """One variable of `adam_weight_decay_all`; see the arguments of `adam_weight_decay`."""
+    """One variable of `adam_weight_decay_all`; see the arguments of `adam_weight_decay`.
+
+    `weight_decay` is None for a variable that an optimizer excludes from it.
+    """
 
     variable: tf.Variable
     mean: tf.Variable
     square: tf.Variable
     gradient: tf.Tensor
     learning_rate: tf.Tensor
-    weight_decay: float = 0.0
+    weight_decay: float | None
 
 
 def adam_weight_decay_all(
@@ -96,7 +99,6 @@ def adam_weight_decay_all(
         UserError: If a variable is neither float32 nor float64.
     """
     library = native.used_library(runs_on_gpu=False)
-    options = (gradient_scale, beta_1, beta_2, epsilon, steps)
     for update in updates:
         dtype = update.variable.dtype
         if dtype not in (tf.float32, tf.float64):
@@ -104,26 +106,22 @@ def adam_weight_decay_all(
                 "`variable` must be float32 or float64, because Adam's second moment needs that "
                 f"precision. Received: variable.dtype={dtype.name}. Update a float32 copy."
             )
-        if library is not None and dtype == tf.float32:
-            _update_natively(library, update, *options)
-        else:
-            _update_in_stock_ops(update, *options)
-
-
-def _update_natively(library, update, gradient_scale, beta_1, beta_2, epsilon, steps):
-    library.bert_tf_adam_weight_decay(
-        update.variable.handle,
-        update.mean.handle,
-        update.square.handle,
-        update.gradient,
-        tf.cast(update.learning_rate, tf.float32),
-        tf.constant(1.0) if gradient_scale is None else tf.cast(gradient_scale, tf.float32),
-        tf.constant(update.weight_decay, tf.float32),
-        tf.constant(0.0) if steps is None else tf.cast(steps, tf.float32),
-        beta_1=beta_1,
-        beta_2=beta_2,
-        epsilon=epsilon,
-    )
+        if library is None or dtype != tf.float32:
+            _update_in_stock_ops(update, gradient_scale, beta_1, beta_2, epsilon, steps)
+            continue
+        library.bert_tf_adam_weight_decay(
+            update.variable.handle,
+            update.mean.handle,
+            update.square.handle,
+            update.gradient,
+            tf.cast(update.learning_rate, tf.float32),
+            tf.constant(1.0) if gradient_scale is None else tf.cast(gradient_scale, tf.float32),
+            tf.constant(update.weight_decay or 0.0, tf.float32),
+            tf.constant(0.0) if steps is None else tf.cast(steps, tf.float32),
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+        )
 
 
 def _update_in_stock_ops(update, gradient_scale, beta_1, beta_2, epsilon, steps):

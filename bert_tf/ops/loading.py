@@ -49,11 +49,6 @@ _lock = threading.Lock()
 loaded: Loaded | None = None
 
 
-def visible_gpus() -> list[tf.config.PhysicalDevice]:
-    """Returns the GPUs that TensorFlow may use."""
-    return tf.config.get_visible_devices("GPU")
-
-
 def _unfit_gpu(gpus: list[tf.config.PhysicalDevice]) -> str:
     """Returns why the GPU kernels cannot run on these GPUs, or "" if they can."""
     for gpu in gpus:
@@ -92,7 +87,7 @@ def _try_load() -> Loaded:
             None, f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`"
         )
     missing_xla = _load_addition(_XLA_LIBRARY_PATH)
-    gpus = visible_gpus()
+    gpus = tf.config.get_visible_devices("GPU")
     if gpus:
         # `auto` does not use the GPU kernels: under XLA, plain TensorFlow trains faster
         # (docs/performance/gpu.md).

@@ -82,8 +82,9 @@ def used_library(runs_on_gpu: bool = True) -> ModuleType | None:
                 f"Build them with `{command}`, or with `pip install .` if Bazel is on PATH, "
                 f"or set {BACKEND_VARIABLE}=auto."
             )
-        return loaded.library if runs_on_gpu or not loading.visible_gpus() else None
-    suits = loaded.suits_auto and not lacks_lowerings and not is_on_tpu()
+        suits = runs_on_gpu or not tf.config.get_visible_devices("GPU")
+    else:
+        suits = loaded.suits_auto and not lacks_lowerings and not is_on_tpu()
     return loaded.library if suits else None
 
 

@@ -27,6 +27,8 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     Attributes:
         has_end: Whether the rates depend on the number of steps of the run.
+        needs_run: Whether `fit` must say how long a run is. If not, an optimizer that has taken a
+            step knows where its run is.
 
     Raises:
         UserError: If `warmup` is not in [0, 1], or is given with `num_warmup_steps`.
@@ -48,7 +50,8 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
         self.warmup = warmup
-        self._first_step, self._num_steps = 0, num_train_steps
+        self.needs_run = self.has_end and num_train_steps is None
+        self._first_step, self._num_steps = 0, num_train_steps if self.has_end else 0
         self._is_held = self._is_resumed = False
         self._numbers = None
         if num_train_steps is not None:
@@ -86,23 +89,15 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
         """
         rule = "must be given outside of `fit`, which finds it"
         fix = f"Pass `{type(self).__name__}(..., num_train_steps=...)`."
-        require(self.is_set, rule, UserError, fix, num_train_steps=None)
-        num_steps = self._num_steps or 0
+        num_steps = self._num_steps
+        require(num_steps is not None, rule, UserError, fix, num_train_steps=None)
         warmup = self.num_warmup_steps if self.warmup is None else int(num_steps * self.warmup)
         return self._first_step, num_steps, warmup
 
     @property
-    def needs_run(self) -> bool:
-        """Whether `fit` must say how long a run is.
-
-        If not, an optimizer that has taken a step knows where its run is.
-        """
-        return self.has_end and self.num_train_steps is None
-
-    @property
     def is_set(self) -> bool:
         """Whether the length of the run is known."""
-        return not self.has_end or self._num_steps is not None
+        return self._num_steps is not None
 
     def set_run(self, first_step: int, num_steps: int) -> None:
         """Lets the run begin at the optimizer's step `first_step`.
@@ -142,7 +137,8 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def continues(self, step: int) -> bool:
         """Returns whether a `fit` that begins at `step` belongs to the run that is set."""
-        is_over = self.has_end and self.is_set and step >= self._first_step + self._num_steps
+        # A schedule without an end has no steps.
+        is_over = bool(self._num_steps) and step >= self._first_step + self._num_steps
         resumes, self._is_resumed = self._is_resumed and not is_over, False
         return self._is_held or resumes or (step > 0 and not self.needs_run)
 
@@ -315,7 +311,7 @@ def begin_run(model: keras.Model, arguments: dict[str, Any]) -> None:
     schedule = _schedule_of(model)
     if schedule is None:
         return
-    done, initial_epoch = _steps_done(model.optimizer), arguments["initial_epoch"]
+    done, initial_epoch = keras_compat.steps_taken(model.optimizer), arguments["initial_epoch"]
     if not schedule.continues(done):
         is_counted = schedule.needs_run or initial_epoch > 0
         steps = _steps_per_epoch(arguments) if is_counted else 0
@@ -339,7 +335,7 @@ def one_run(model: keras.Model, step: int, num_steps: int) -> Iterator[None]:
     if schedule is None:
         yield
         return
-    done = _steps_done(model.optimizer)
+    done = keras_compat.steps_taken(model.optimizer)
     if schedule.needs_run or not done:
         schedule.set_run(done - step, num_steps)
     with schedule.held():
@@ -368,12 +364,6 @@ def _schedule_of(model):
     """Returns the schedule of a model's optimizer if it is one of this package."""
     schedule = keras_compat.learning_rate_schedule(getattr(model, "optimizer", None))
     return schedule if isinstance(schedule, RunSchedule) else None
-
-
-def _steps_done(optimizer):
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    done = keras_compat.steps_taken(optimizer)
-    return done * (optimizer.gradient_accumulation_steps or 1)
 
 
 def _steps_per_epoch(arguments):

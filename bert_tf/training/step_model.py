@@ -219,7 +219,7 @@ class StepModel(keras.Model):
             setattr(self, f"{step}_function", None)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        keras_compat.build_under_strategy(self, self.trained_variables(), iterator, data_batch)
+        keras_compat.build_under_strategy(self, iterator, data_batch)
 
     def trained_variables(self) -> list[keras.Variable]:
         """Returns the variables that a step changes, also those of an objective."""
@@ -257,18 +257,7 @@ class StepModel(keras.Model):
                     parts, lambda part: self._gradients(*part, totals, variables), variables
                 )
             self.optimizer.apply_gradients(zip(map(_dense, gradients), variables))
-            return {**self._logs(loss, data[0]), **self._norm_logs()}
-
-    def _norm_logs(self):
-        norm = getattr(self.optimizer, "gradient_norm", None)
-        if norm is None:
-            return {}
-        # Steps that the loss scaling leaves out have none.
-        norm = tf.convert_to_tensor(norm)
-        known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
-        weight = tf.cast(known, tf.float32)
-        self._gradient_norm.update_state(tf.where(known, norm, 0.0), sample_weight=weight)
-        return {"gradient_norm": self._gradient_norm.result()}
+            return self._logs(loss, data[0], getattr(self.optimizer, "gradient_norm", None))
 
     def test_step(self, data):
         with self._tracing():
@@ -336,12 +325,19 @@ class StepModel(keras.Model):
             )
         return parts
 
-    def _logs(self, loss, x):
-        """Updates the metric `loss`; returns the metrics."""
+    def _logs(self, loss, x, norm=None):
+        """Updates the metrics `loss` and, with a norm, `gradient_norm`; returns all metrics."""
         rows = tf.cast(num_rows(x), tf.float32)
         keras_compat.loss_tracker(self).update_state(_sum_over_replicas(loss), sample_weight=rows)
+        if norm is not None:
+            # Steps that the loss scaling leaves out have none.
+            norm = tf.convert_to_tensor(norm)
+            known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
+            weight = tf.cast(known, tf.float32)
+            self._gradient_norm.update_state(tf.where(known, norm, 0.0), sample_weight=weight)
         logs = self.get_metrics_result()
-        logs.pop("gradient_norm", None)
+        if norm is None:
+            logs.pop("gradient_norm", None)
         return logs
 
     def make_train_function(self, force=False):
@@ -351,12 +347,13 @@ class StepModel(keras.Model):
                 "heads dropped it. Call `compile` again before training."
             )
         self.require_trainable()
-        self.invalidate_traces("train")
+        if not self.run_eagerly:  # else a step reads weights and settings anew
+            self.invalidate_traces("train")
+        if self.built:
+            # Not while tracing: after a trace that fails, variables made in it have no values.
+            with self.distribute_strategy.scope():
+                keras_compat.build_for(self.optimizer, self.trained_variables())
         if self.train_function is None or force:
-            if self.built:
-                # Not while tracing: after a trace that fails, variables made in it have no values.
-                with self.distribute_strategy.scope():
-                    keras_compat.build_for(self.optimizer, self.trained_variables())
             self.train_function = self._step_function(self.train_step)
         return self.train_function
 
@@ -365,7 +362,8 @@ class StepModel(keras.Model):
         return super().make_predict_function(force)
 
     def make_test_function(self, force=False):
-        self.invalidate_traces("test")
+        if not self.run_eagerly:
+            self.invalidate_traces("test")
         if self.test_function is None or force:
             self.test_function = self._step_function(self.test_step)
         return self.test_function
@@ -380,7 +378,7 @@ class StepModel(keras.Model):
             logs = strategy.run(step, args=(data,))
             return logs if strategy.num_replicas_in_sync == 1 else self._of_all_replicas(logs)
 
-        run_step = one_step if self.run_eagerly else self._traced_step(one_step)
+        traced_step = self._traced_step(one_step)
 
         def run(iterator):
             spec = getattr(iterator, "element_spec", None)
@@ -390,7 +388,8 @@ class StepModel(keras.Model):
                 if data is None:
                     break
                 data = tf.nest.map_structure(_without_mark, data)
-                logs = run_step(data) if self.run_eagerly else run_step(data, spec)
+                # `run_eagerly` may be set after this function was made.
+                logs = one_step(data) if self.run_eagerly else traced_step(data, spec)
             if logs is None:
                 raise StopIteration
             return logs

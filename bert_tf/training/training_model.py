@@ -205,7 +205,7 @@ class TrainingModel(StepModel):
         begin_run(self, given)
         with as_data_errors():
             history = super().fit(**given)
-        self.untrained_heads = ()
+        self._heads.untrained = ()
         return history
 
     @has_signature_of(keras.Model.evaluate)
@@ -241,7 +241,7 @@ class TrainingModel(StepModel):
             class_weight = self.class_weights(given["class_weight"])
             given["class_weight"] = self.balanced_class_weight(class_weight, given["y"])
         results = super().train_on_batch(**given)
-        self.untrained_heads = ()
+        self._heads.untrained = ()
         return results
 
     @has_signature_of(keras.Model.test_on_batch)

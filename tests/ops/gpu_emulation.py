@@ -21,7 +21,8 @@ def pytest_configure():
     os.environ[native.BACKEND_VARIABLE] = "native"
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    loading.visible_gpus = lambda: ["the CPU"]
+    visible = tf.config.get_visible_devices
+    tf.config.get_visible_devices = lambda kind=None: [cpu] if kind == "GPU" else visible(kind)
     loading._unfit_gpu = lambda gpus: ""
     loading._XLA_LIBRARY_PATH = pathlib.Path("the emulated GPU's handlers have these names")
     path = pathlib.Path(os.environ["BERT_TF_EMULATED_GPU"])

@@ -402,3 +402,15 @@ def test_functions_that_run_eagerly_are_not_traced(counted):
     finally:
         tf.config.run_functions_eagerly(False)
     assert (counted.traces.count("train"), counted.traces.count("test")) == (4, 2)
+
+
+def test_run_eagerly_may_be_set_after_compile(counted):
+    texts, labels = ["a", "a a"], [0, 1]
+    counts = []
+    for run_eagerly in (False, True, False):
+        counted.run_eagerly = run_eagerly
+        counted.traces.clear()
+        counted.fit(texts, labels, batch_size=1, verbose=0)
+        counted.evaluate(texts, labels, batch_size=1, verbose=0)
+        counts.append((counted.traces.count("train"), counted.traces.count("test")))
+    assert counts[1:] == [(2, 2), (0, 0)]  # each batch; the graphs of before

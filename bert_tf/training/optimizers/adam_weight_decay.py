@@ -1,7 +1,6 @@
 """The optimizer that BERT was trained with; clipping, layer-wise rates and loss scaling."""
 
 import re
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -31,22 +30,6 @@ INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
 
 LOW_PRECISION = ("bfloat16", "float16")
-
-
-class Update(NamedTuple):
-    """The update of a variable.
-
-    Attributes:
-        index: The index of the variable in `build`.
-        variable: The TensorFlow variable.
-        gradient: Its gradient, with the same dtype.
-        learning_rate: A scalar.
-    """
-
-    index: int
-    variable: tf.Variable
-    gradient: tf.Tensor
-    learning_rate: tf.Tensor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -203,11 +186,8 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
             return loss
         return loss * tf.cast(tf.convert_to_tensor(self.loss_scale), loss.dtype)
 
-    def apply(self, grads, trainable_variables=None):
-        super().apply(grads, trainable_variables)
-        if not self.dynamic_loss_scale:
-            return
-        finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
+    def _adapt_loss_scale(self, finite):
+        """Halves the scale after a skipped step, and doubles it after many good ones."""
         # A skipped step does not count, not even for the schedule.
         self.count_back(~finite)
         good = tf.where(finite, tf.convert_to_tensor(self._good_steps) + 1, 0)
@@ -235,6 +215,8 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
             tf.cond(finite, lambda: self._update(*updates), lambda: None)
         else:
             self._update(*updates)
+        if self.dynamic_loss_scale:
+            self._adapt_loss_scale(finite)
 
     def _update_on_replicas(self, strategy, variables, gradients, indices, rate, scale, finite):
         def update():
@@ -266,39 +248,26 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
                 weight.assign(tf.where(is_current, weight, tf.cast(variable, tf.float32)))
             multiplier = self._multipliers[index]
             rate = learning_rate if multiplier == 1.0 else learning_rate * multiplier
-            updates.append(Update(index, weight, tf.cast(gradient, weight.dtype), rate))
+            slots = self._means[index].value, self._squares[index].value
+            decay = self.weight_decay_rate if self._is_decayed[index] else None
+            gradient = tf.cast(gradient, weight.dtype)
+            updates.append(AdamUpdate(weight, *slots, gradient, rate, decay))
         self.update_weights(updates, scale)
         for variable, update in zip(variables, updates):
             if update.variable is not variable:
                 variable.assign(tf.cast(update.variable, variable.dtype))
 
-    def update_weights(self, updates: list[Update], gradient_scale: tf.Tensor | None) -> None:
+    def update_weights(self, updates: list[AdamUpdate], gradient_scale: tf.Tensor | None) -> None:
         """Updates variables and their slots. A subclass has another rule.
 
         Args:
-            updates: The variables with their gradients.
+            updates: The variables with their slots and gradients.
             gradient_scale: A scalar by which the gradients are to be multiplied, or None. It is
                 passed so that no scaled copy of a gradient is needed.
         """
         steps = self.iterations + 1 if self.bias_correction else None
-        adam_weight_decay_all(
-            [
-                AdamUpdate(
-                    variable,
-                    self._means[index].value,
-                    self._squares[index].value,
-                    gradient,
-                    learning_rate,
-                    self.weight_decay_rate if self._is_decayed[index] else 0.0,
-                )
-                for index, variable, gradient, learning_rate in updates
-            ],
-            gradient_scale,
-            self.beta_1,
-            self.beta_2,
-            self.epsilon,
-            steps,
-        )
+        options = gradient_scale, self.beta_1, self.beta_2, self.epsilon, steps
+        adam_weight_decay_all(updates, *options)
 
     def get_config(self):
         config = super().get_config()

@@ -81,11 +81,12 @@ class LAMB(AdamWeightDecay):
         for update in updates:
             self._update_weight(*update, gradient_scale)
 
-    def _update_weight(self, index, variable, gradient, learning_rate, gradient_scale):
+    def _update_weight(
+        self, variable, mean, square, gradient, learning_rate, weight_decay, gradient_scale
+    ):
         dtype = variable.dtype
         if gradient_scale is not None:
             gradient *= tf.cast(gradient_scale, dtype)
-        mean, square = self._means[index].value, self._squares[index].value
         m = mean.assign_add((1.0 - self.beta_1) * (gradient - mean))
         v = square.assign_add((1.0 - self.beta_2) * (tf.square(gradient) - square))
         m, v = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
@@ -94,8 +95,8 @@ class LAMB(AdamWeightDecay):
             m /= tf.cast(1.0 - self.beta_1**step, dtype)
             v /= tf.cast(1.0 - self.beta_2**step, dtype)
         update = m / (tf.sqrt(v) + self.epsilon)
-        if self._is_decayed[index]:
-            update += self.weight_decay_rate * variable
+        if weight_decay is not None:
+            update += weight_decay * variable
             norm, update_norm = tf.norm(variable), tf.norm(update)
             both = (norm > 0) & (update_norm > 0)
             ratio = tf.where(both, tf.math.divide_no_nan(norm, update_norm), 1.0)
