@@ -25,7 +25,12 @@ from bert_tf.training.fit_data import (
     require_texts,
     with_callback,
 )
-from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight
+from bert_tf.training.losses.class_weights import (
+    balanced_weights_by_id,
+    class_weights_by_id,
+    count_class_ids,
+    refuse_class_weight,
+)
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
 from bert_tf.training.schedules import WarmupLinearDecay, begin_run
@@ -154,11 +159,17 @@ class TrainingModel(StepModel):
         return y if preprocessor is None else preprocessor.targets(y, x)
 
     def class_weights(self, class_weight):
-        """Returns `class_weight` by class id, as Keras takes it."""
+        """Returns `class_weight` by class id, as Keras takes it.
+
+        The names of the classes are `labels` of the model, their number is its `num_classes`.
+        """
         reason = self.spec.labels.no_class_weights
         if reason is not None:
             refuse_class_weight(class_weight, reason)
-        return class_weight
+        labels, num_classes = (getattr(self, name, None) for name in ("labels", "num_classes"))
+        if num_classes is None:
+            num_classes = len(labels) if labels else count_class_ids(class_weight)
+        return class_weights_by_id(class_weight, num_classes, labels)
 
     def balanced_class_weight(self, class_weight, y):
         """Returns what `class_weights` returned, for "balanced" the weights of the labels `y`."""

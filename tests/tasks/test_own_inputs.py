@@ -94,6 +94,35 @@ def test_wrong_inputs(x, message):
         model.predict(x, verbose=0)
 
 
+@pytest.mark.parametrize(
+    "class_weight, message",
+    [
+        ({"old": 2.0}, "must be {class id: weight}: .* Received: class_weight={'old': 2.0}"),
+        ("balanced", "must be {class id: weight}"),
+        ({1: -2.0}, r"class_weight\[1\]=-2.0"),
+    ],
+)
+def test_class_weights_without_classes_are_by_id(class_weight, message):
+    model = AgedModel(bert_tf.BertBackbone(CONFIG), tokenizer())
+    model.compile("sgd", run_eagerly=True)
+    for train in (model.fit, model.train_on_batch):
+        with pytest.raises(UserError, match=message):
+            train((TEXTS, AGES), CLASSES, class_weight=class_weight)
+
+
+def test_class_weights_of_declared_classes_are_by_name():
+    model = AgedModel(bert_tf.BertBackbone(CONFIG), tokenizer())
+    model.compile("sgd", run_eagerly=True)
+    before, losses = model.get_weights(), []
+    model.labels = ["young", "old"]
+    for class_weight in ({1: 3.0}, {"old": 3.0}, None):
+        model.set_weights(before)
+        losses += model.fit((TEXTS, AGES), CLASSES, class_weight=class_weight, verbose=0).history[
+            "loss"
+        ]
+    assert losses[0] == losses[1] != losses[2]
+
+
 def test_inputs_that_no_task_declares_are_refused():
     model = bert_tf.BertTextClassifier(bert_tf.BertBackbone(CONFIG), tokenizer=tokenizer())
     with pytest.raises(UserError, match="Received: num_words. .*declare them in its spec"):

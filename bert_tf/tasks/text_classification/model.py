@@ -29,7 +29,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.text_classification.preprocessor import Classification, answer_columns, frame_of
-from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
+from bert_tf.training.losses.class_weights import refuse_class_weight
 
 if TYPE_CHECKING:
     import pandas
@@ -319,7 +319,7 @@ class BertTextClassifier(DenseHeadModel):
         if self.problem_type != SINGLE_LABEL:
             reason = f"an example of {self.problem_type} is not of one class; "
             refuse_class_weight(class_weight, f"{reason}`sample_weight` weights examples")
-        return class_weights_by_id(class_weight, self.num_classes, self.labels)
+        return super().class_weights(class_weight)
 
     def probabilities(self, logits) -> np.ndarray:
         """Returns probabilities, float64 of the same shape: softmax, or sigmoid for several labels.

@@ -6,6 +6,7 @@ and fails for a class that is not in the dictionary.
 """
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,6 +51,20 @@ def class_weights_by_id(
             expected = "have numbers of at least 0 as values"
             raise user_error("`class_weight`", expected, f"class_weight[{key!r}]={weight!r}")
     return weights
+
+
+def count_class_ids(class_weight: Any) -> int:
+    """Returns how many classes a dictionary of weights by class id is about.
+
+    Raises:
+        UserError: If it is anything else, for which the model would have to know its classes.
+    """
+    is_by_id = isinstance(class_weight, Mapping) and all(
+        isinstance(key, numbers.Integral) for key in class_weight
+    )
+    rule = "must be {class id: weight}: this model has neither `labels` nor `num_classes`"
+    require(is_by_id, rule, UserError, class_weight=class_weight)
+    return max(class_weight, default=-1) + 1
 
 
 def balanced_weights_by_id(y: Any, num_classes: int) -> dict[int, float]:
