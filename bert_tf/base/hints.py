@@ -22,14 +22,17 @@ HINTS = {
     "encode_plus": "Call the tokenizer: `tokenizer(texts, pairs)`.",
     "from_preset": "`from_pretrained(path)` also opens presets of keras-hub.",
     "get_vocab": "`tokenizer.vocabulary` has the pieces in the order of their ids.",
+    "get_sentence_embedding_dimension": "It is called `vector_size`.",
     "id2label": "`labels` is the list of their names.",
     "input": _NOT_FUNCTIONAL,
     "input_ids": "They are called `token_ids`.",
     "label2id": "`labels` is the list of their names.",
+    "max_seq_length": "It is called `max_length`.",
     "num_labels": "Did you mean `num_classes`?",
     "output": _NOT_FUNCTIONAL,
     "return_tensors": "Leave it out: a tokenizer returns TensorFlow's tensors.",
     "save_to_preset": "`save_pretrained(directory)` writes a checkpoint.",
+    "similarity": "`encode(a) @ encode(b).T` are dot products, cosines with `normalize=True`.",
     "token_type_ids": "They are called `segment_ids`.",
 }
 

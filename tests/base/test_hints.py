@@ -74,10 +74,13 @@ def test_an_unknown_option(options, hint, path):
 
 
 def test_an_unknown_attribute(model):
+    encoder = bert_tf.BertSentenceEncoder(model.backbone)
     for owner, name in (
         (model.backbone, "enable_lora"),
         (model.backbone, "input"),
         (model, "output"),
+        (encoder, "similarity"),
+        (encoder, "max_seq_length"),
         (model.tokenizer, "batch_decode"),
         (bert_tf.BertBackbone, "from_preset"),
         (model.tokenizer, "from_preset"),
