@@ -77,17 +77,23 @@ def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
 def shown_shapes(shapes: dict[keras.layers.Layer, tuple[int | None, ...]]) -> Iterator[None]:
     """Makes `summary` show these output shapes in the block, instead of "?".
 
-    Keras derives a shape from the arguments of `build`, which these layers do not need. Public way:
-    none.
+    Keras derives a shape by `compute_output_shape` from the arguments of `build`; layers that have
+    both keep it. Public way: none.
     """
     before = {layer: layer._build_shapes_dict for layer in shapes}
-    for layer, shape in shapes.items():
-        vars(layer).update(output_shape=shape, _build_shapes_dict={"input_shape": None})
+    default = keras.layers.Layer.compute_output_shape
+    unknown = [
+        layer
+        for layer in shapes
+        if not before[layer] or type(layer).compute_output_shape is default
+    ]
+    for layer in unknown:
+        vars(layer).update(output_shape=shapes[layer], _build_shapes_dict={"input_shape": None})
     try:
         yield
     finally:
-        for layer, value in before.items():
-            vars(layer)["_build_shapes_dict"] = value
+        for layer in unknown:
+            vars(layer)["_build_shapes_dict"] = before[layer]
             del vars(layer)["output_shape"]
 
 

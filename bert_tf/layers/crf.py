@@ -45,9 +45,9 @@ class ConditionalRandomField(QuickLayer):
     def __init__(self, num_tags: int, **kwargs):
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.num_tags = num_tags
-        self.build()
+        self.build([None, None, num_tags])
 
-    def build(self, input_shape=None):
+    def build(self, emissions_shape=None, mask_shape=None):
         if self.built:
             return
         size = self.num_tags

@@ -13,6 +13,7 @@ from bert_tf.base import hints, hooks
 from bert_tf.base.keras_compat import shown_shapes
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.quantization import DYNAMIC, FLOAT
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.inference_kernels import AUTO, optimize_for_inference
@@ -149,8 +150,9 @@ class TaskModel(TrainingModel):
         raise NotImplementedError(f"{type(self).__name__} must have a method `head` or `call`.")
 
     def summary(self, *args, **kwargs):
-        """Prints the layers, as `keras.Model.summary` does, with the shape of the backbone's."""
-        with shown_shapes({self.backbone: (None, None, self.backbone.config.hidden_size)}):
+        """Prints the layers, as `keras.Model.summary` does, with the shapes of their outputs."""
+        own = [part for part in self.layers if isinstance(part, (BertBackbone, ConfiguredLayer))]
+        with shown_shapes(dict.fromkeys(own, (None, None, self.backbone.config.hidden_size))):
             return super().summary(*args, **kwargs)
 
     def __repr__(self):

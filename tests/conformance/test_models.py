@@ -35,6 +35,13 @@ def test_built(name):
         assert_same(one, tf.nest.map_structure(lambda v: v[row : row + 1], outputs))
 
 
+@tasks()
+def test_summary_shows_the_shape_of_each_layer(name):
+    lines = []
+    shared(TASKS[name]).summary(print_fn=lambda line, **_: lines.append(line))
+    assert "?" not in "".join(lines)
+
+
 @tasks(few=True)
 def test_tokens_by_another_name_are_refused(name):
     task, model = TASKS[name], shared(TASKS[name])
