@@ -83,6 +83,13 @@ def test_batches_by_tokens_hold_every_row(name, state, is_full):
     assert len(sizes) > 1 and all(rows == 1 or tokens <= 12 for rows, tokens in sizes)
 
 
+@tasks("training")
+def test_weights_of_classes_that_do_not_exist_are_refused(name, traced):
+    task = TASKS[name]
+    with pytest.raises(UserError, match="^`class_weight` must"):
+        traced.fit(task.features, task.targets, class_weight={"no class": 2.0}, verbose=0)
+
+
 @tasks("training", few=True)
 def test_one_loss_however_the_rows_come(name, traced):
     """`evaluate`: text, datasets of text, dictionaries and datasets of them."""
@@ -105,6 +112,28 @@ def test_one_loss_however_the_rows_come(name, traced):
         received = traced.evaluate(task.text, task.labels, sample_weight=WEIGHTS, **OPTIONS)
         np.testing.assert_allclose(first_loss(received), weighted, rtol=1e-5)
     assert abs(weighted - first_loss(expected)) > 1e-4  # the weights count
+
+
+@tasks("training", few=True)
+def test_equal_data_are_not_traced_again(name, traced, monkeypatch):
+    """Some wrappers of batches are: a few operations. The steps have hundreds."""
+    task, created = TASKS[name], []
+    create = tf.Graph._create_op_internal
+
+    def counted(self, op_type, *args, **kwargs):
+        created.append(op_type)
+        return create(self, op_type, *args, **kwargs)
+
+    monkeypatch.setattr(tf.Graph, "_create_op_internal", counted)
+    data = {"tokens": (task.features, task.targets)}
+    if task.trains_on_text:
+        data["text"] = (task.text, task.labels)
+    for way, (x, y) in data.items():
+        for method in (traced.evaluate, traced.fit):
+            method(x, y, **OPTIONS)
+            created.clear()
+            method(x, y, **OPTIONS)
+            assert len(created) < 150, (way, method, len(created))
 
 
 @tasks("training", few=True)

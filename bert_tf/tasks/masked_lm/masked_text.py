@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.inputs.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
-from bert_tf.inputs.token_rows import parallel_map
+from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows, parallel_map
+from bert_tf.inputs.traced import SPLITS, traced
 from bert_tf.text.tokenizer import BertTokenizer
 
 _ROWS_OF_PASS = 1 << 40  # more than any pass has
@@ -68,59 +69,85 @@ def mask_texts(
     numbers = tf.data.Dataset.range(1).flat_map(this_pass)
     numbers = numbers.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     rows = tf.data.Dataset.zip(texts, numbers).scan(tf.zeros([], tf.int64), number_rows)
-    return mask_rows(rows, tokenizer, max_length, masked_lm_prob, masking, seed)
-
-
-def mask_rows(
-    rows: tf.data.Dataset,
-    tokenizer: BertTokenizer,
-    max_length: int,
-    masked_lm_prob: float = 0.15,
-    masking: str = "token",
-    seed: int = 0,
-) -> tf.data.Dataset:
-    """Returns what `mask_texts` does, of rows with numbers of their own.
-
-    Args:
-        rows: Batches of texts, as `mask_texts` takes them, and int64 `[B]`, of which the masks of a
-            row are a function, with the seed.
-        tokenizer, max_length, masked_lm_prob, masking, seed: See `mask_texts`.
-
-    Raises:
-        ConfigError: See `mask_texts`.
-    """
-    tokenizer.require_mask_token()
-    max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
-    check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)
-    special = np.zeros(tokenizer.vocab_size, bool)  # [V]
-    special[[tokenizer.cls_token_id, tokenizer.sep_token_id]] = True
-    special[[tokenizer.pad_token_id, tokenizer.mask_token_id]] = True
+    options = _options(tokenizer, max_length, masked_lm_prob, masking)
     starts = ~tokenizer.continues_word()
 
     # No branch depends on a tensor, and AutoGraph takes longer to find that out than tracing takes.
     @tf.autograph.experimental.do_not_convert
     def mask(strings, streams):
         tokens = tokenizer(*tf.nest.flatten(strings), max_length=max_length)
-        token_ids, padding_mask = tokens["token_ids"], tokens["padding_mask"]
-        masked = mask_tokens(
-            token_ids,
-            padding_mask & ~tf.gather(special, token_ids),
-            tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1),
-            streams,
-            seed=seed,
-            mask_token_id=tokenizer.mask_token_id,
-            vocab_size=tokenizer.vocab_size,
-            max_predictions=max_predictions,
-            masked_lm_prob=masked_lm_prob,
-            masking=masking,
-            word_starts=tf.gather(starts, token_ids),
-        )
-        inputs = {"token_ids": masked.token_ids, "masked_positions": masked.masked_positions}
-        labels = {"masked_ids": masked.masked_ids, "masked_weights": masked.masked_weights}
-        return {**tokens, **inputs}, labels
+        word_starts = tf.gather(starts, tokens["token_ids"])
+        return features_and_labels(_masked(tokens, streams, seed, word_starts, **options))
 
     batches = parallel_map(rows, _also_for_no_rows(mask, rows.element_spec))
     return batches.prefetch(tf.data.AUTOTUNE)
+
+
+class RowsToMask(TokenRows):
+    """Rows of tokens in memory, of which `batch` masks some.
+
+    The masks of a row are a function of the seed and of the row's number. The numbers i, n + i and
+    so on are the same text with other masks.
+
+    Args:
+        texts: n texts.
+        tokenizer: The `BertTokenizer`.
+        max_length: The maximum length of a row.
+        seed: The random seed.
+
+    Raises:
+        ConfigError: If the tokenizer has no mask token.
+    """
+
+    def __init__(self, texts: TokenizedTexts, tokenizer: BertTokenizer, max_length: int, seed: int):
+        self._texts = texts
+        self._mask = _masked_eagerly(**_options(tokenizer, max_length))
+        self._seed = tf.constant(seed, tf.int64)
+
+    def batch(self, rows, length=None):
+        """Returns features and labels of the rows `[B]`, by name."""
+        tokens = self._texts.batch(rows % max(len(self._texts), 1), length)
+        tokens = {name: tf.constant(values) for name, values in tokens.items()}
+        masked = self._mask(tokens, tf.constant(rows), self._seed)
+        return {name: values.numpy() for name, values in masked.items()}
+
+
+def features_and_labels(masked: dict[str, tf.Tensor]) -> tuple[dict, dict]:
+    """Returns a batch of masked rows as the features and the labels of a masked language model."""
+    labels = {name: masked.pop(name) for name in ("masked_ids", "masked_weights")}
+    return masked, labels
+
+
+def _options(tokenizer, max_length, masked_lm_prob=0.15, masking="token"):
+    """Returns the arguments by name of `_masked` for the rows of a tokenizer."""
+    tokenizer.require_mask_token()
+    max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
+    check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)
+    names = ("cls_token_id", "sep_token_id", "pad_token_id", "mask_token_id")
+    return {
+        "special_ids": tuple(getattr(tokenizer, name) for name in names),
+        "mask_token_id": tokenizer.mask_token_id,
+        "vocab_size": tokenizer.vocab_size,
+        "max_predictions": max_predictions,
+        "masked_lm_prob": masked_lm_prob,
+        "masking": masking,
+    }
+
+
+def _masked(tokens, streams, seed, word_starts=None, *, special_ids, vocab_size, **options):
+    """Returns tokens `[B, T]` with masks, and what is hidden, by name; see `mask_tokens`."""
+    token_ids, padding_mask = tokens["token_ids"], tokens["padding_mask"]
+    special = np.zeros(vocab_size, bool)  # [V]
+    special[list(special_ids)] = True
+    maskable = padding_mask & ~tf.gather(special, token_ids)
+    lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1)
+    options |= {"seed": seed, "vocab_size": vocab_size, "word_starts": word_starts}
+    return {**tokens, **mask_tokens(token_ids, maskable, lengths, streams, **options)._asdict()}
+
+
+_TOKENS = dict.fromkeys(("token_ids", "segment_ids"), tf.TensorSpec([None, None], tf.int32))
+_TOKENS["padding_mask"] = tf.TensorSpec([None, None], tf.bool)
+_masked_eagerly = traced(_masked, [_TOKENS, SPLITS, tf.TensorSpec([], tf.int64)])
 
 
 def _also_for_no_rows(function, spec):

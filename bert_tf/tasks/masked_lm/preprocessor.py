@@ -4,20 +4,18 @@ Glossary: `n` texts, `R` rows, `B` rows of a batch, `T` its length, `M` masks of
 masks of a row, `V` vocabulary.
 """
 
-import functools
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import TextColumns
-from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows
+from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows, batches_of_numbers
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.tasks.masked_lm.masked_text import mask_rows, mask_texts
+from bert_tf.tasks.masked_lm.masked_text import RowsToMask, features_and_labels, mask_texts
 from bert_tf.text.tokenizer import BertTokenizer
 
 # The most masks of a row. A text with more has several rows, so that it does not make the rows of
@@ -69,25 +67,6 @@ class MaskedRows(TokenRows):
         return {**tokens, "masked_positions": self._positions[rows]}
 
 
-class TextsToMask(TokenRows):
-    """Texts that are tokenized with their masks, batch by batch.
-
-    Args:
-        columns: The texts.
-        tokenize: Returns their rows of tokens. It is called only if batches depend on lengths.
-    """
-
-    def __init__(self, columns: TextColumns, tokenize: Callable[[], TokenizedTexts]):
-        self.columns = columns
-        self._tokenize = functools.cache(tokenize)
-
-    def __len__(self) -> int:
-        return self.columns.num_rows
-
-    def sizes(self, padded):
-        return self._tokenize().sizes(padded)
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLMPreprocessor(Preprocessor):
     """Maps texts to masked tokens and labels; logits of masks to the most probable pieces."""
@@ -104,7 +83,7 @@ class MaskedLMPreprocessor(Preprocessor):
             require(values is None, rule, UserError, **{name: type(values).__name__})
         if not columns.num_rows:
             raise UserError("`x` must have at least one text. Received: none.")
-        return TextsToMask(columns, lambda: self.example_rows(columns)), ()
+        return self.example_rows(columns), ()
 
     def batches(self, source, training, labels=(), numbers=None, seed=0):
         """Returns masked tokens and labels; masks of rows depend on seed, epoch and text."""
@@ -114,16 +93,11 @@ class MaskedLMPreprocessor(Preprocessor):
             # `keras.utils.set_random_seed` sets Python's generator too.
             seed = random.randrange(2**31) if training else 0
             return mask_texts(source, self.tokenizer, length, seed=seed, fresh=training)
-        with tf.device("CPU:0"):
-            texts = tuple(tf.constant(column, tf.string) for column in source.columns)
-
-        def texts_of(numbers, epoch):  # training masks anew in every epoch
-            streams = numbers + epoch * len(source) if training else numbers
-            gathered = tuple(tf.gather(column, numbers) for column in texts)
-            return gathered if len(texts) > 1 else gathered[0], streams
-
-        seed = seed if training else 0
-        return mask_rows(numbers.map(texts_of), self.tokenizer, length, seed=seed)
+        rows = RowsToMask(source, self.tokenizer, length, seed if training else 0)
+        if training:  # each epoch has masks of its own
+            numbers = numbers.map(lambda rows, epoch: rows + epoch * len(source))
+        batches = batches_of_numbers(rows, (), numbers, self.static_length)
+        return batches.map(features_and_labels)
 
     def require_mask_token(self) -> None:
         """Raises `UserError` if there is no tokenizer, or it has no mask token."""
