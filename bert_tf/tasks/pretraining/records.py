@@ -217,38 +217,10 @@ def pretraining_records(
             "or more examples (a larger dupe_factor)."
         )
     spec = feature_spec(max_seq_length, max_predictions_per_seq)
+    shard = None if by_file else (num_shards, shard_index)
 
-    def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        # Otherwise, Dataset.shuffle would also use the seed of tf.random.set_seed.
-        tf.compat.v1.set_random_seed(1)
-        seeds = tf.stack([tf.constant(seed, tf.int64), number])
-        files = tf.constant(paths)
-        if shuffle:
-            files = tf.random.experimental.stateless_shuffle(files, seeds)
-        records = tf.data.TFRecordDataset(files)
-        if not by_file:  # all shards read the files in the same order
-            records = records.shard(num_shards, shard_index)
-        if shuffle:
-            shuffle_seed = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
-            records = records.shuffle(shuffle_buffer, seed=shuffle_seed)
-        return records
-
-    def parse(records: tf.Tensor):
-        parsed = tf.io.parse_example(records, spec)
-        weights = parsed.pop("masked_lm_weights")
-        values = {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
-        features = {
-            "token_ids": values["input_ids"],
-            "segment_ids": values["segment_ids"],
-            "padding_mask": tf.cast(values["input_mask"], tf.bool),
-            "masked_positions": values["masked_lm_positions"],
-        }
-        labels = {
-            "masked_ids": values["masked_lm_ids"],
-            "masked_weights": weights,
-            "next_sentence_labels": values["next_sentence_labels"][:, 0],  # [B, 1] -> [B]
-        }
-        return features, labels
+    def epoch(number):
+        return _epoch(number, paths, shard, seed, shuffle_buffer if shuffle else None)
 
     first_epoch, skipped = 0, start_step * batch_size
     if repeat:
@@ -263,7 +235,43 @@ def pretraining_records(
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return (
         records.batch(batch_size, drop_remainder=repeat)
-        .map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+        .map(lambda batch: _parsed(batch, spec), num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(tf.data.AUTOTUNE)
         .with_options(options)
     )
+
+
+def _epoch(number, paths, shard, seed, shuffle_buffer):
+    """Returns the records of an epoch; `shard` is the number of parts of the files and the part."""
+    # Otherwise, Dataset.shuffle would also use the seed of tf.random.set_seed.
+    tf.compat.v1.set_random_seed(1)
+    seeds = tf.stack([tf.constant(seed, tf.int64), number])
+    files = tf.constant(paths)
+    if shuffle_buffer is not None:
+        files = tf.random.experimental.stateless_shuffle(files, seeds)
+    records = tf.data.TFRecordDataset(files)
+    if shard is not None:  # all shards read the files in the same order
+        records = records.shard(*shard)
+    if shuffle_buffer is None:
+        return records
+    shuffle_seed = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
+    return records.shuffle(shuffle_buffer, seed=shuffle_seed)
+
+
+def _parsed(records, spec):
+    """Returns features and labels of a batch of records."""
+    parsed = tf.io.parse_example(records, spec)
+    weights = parsed.pop("masked_lm_weights")
+    values = {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
+    features = {
+        "token_ids": values["input_ids"],
+        "segment_ids": values["segment_ids"],
+        "padding_mask": tf.cast(values["input_mask"], tf.bool),
+        "masked_positions": values["masked_lm_positions"],
+    }
+    labels = {
+        "masked_ids": values["masked_lm_ids"],
+        "masked_weights": weights,
+        "next_sentence_labels": values["next_sentence_labels"][:, 0],  # [B, 1] -> [B]
+    }
+    return features, labels

@@ -10,10 +10,12 @@ Reference: google-research/bert create_pretraining_data.py.
 """
 
 import atexit
+import dataclasses
 import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -118,42 +120,15 @@ def pretraining_text(
         (TensorShape([8, 128]), TensorShape([8, 20]))
     """
     check_masking(masking, masked_lm_prob, max_predictions_per_seq, span_probabilities)
-    expected = f"must be one of {NEXT_SENTENCES}"
-    require(next_sentence in NEXT_SENTENCES, expected, next_sentence=next_sentence)
-    least = 3 if next_sentence is None else 5  # one token per segment
-    expected = f"must be at least {least} with next_sentence={next_sentence!r}"
-    require(max_seq_length >= least, expected, max_seq_length=max_seq_length)
-    require(0 <= short_seq_prob <= 1, "must be in [0, 1]", short_seq_prob=short_seq_prob)
+    _check_examples(next_sentence, max_seq_length, short_seq_prob)
     has_words = segmenter is None or masking != "token"
     require(has_words, "must be 'whole_word' or 'span' with a `segmenter`", masking=masking)
-    require(packing in (None, "rows"), "must be 'rows' or None", packing=packing)
-    is_static = token_budget is None
-    require(
-        is_static or not packing, "and `packing` must not both be given", token_budget=token_budget
-    )
-    require(
-        is_static or token_budget >= max_seq_length,
-        "must be at least `max_seq_length`",
-        token_budget=token_budget,
-        max_seq_length=max_seq_length,
-    )
-    require(
-        not is_static if batch_size is None else batch_size >= 1,
-        "must be at least 1, or None with a `token_budget`",
-        batch_size=batch_size,
-    )
+    _check_batches(packing, token_budget, max_seq_length, batch_size)
     own_shards = [shard_index] if isinstance(shard_index, int) else list(shard_index)
     for shard in own_shards:
         check_position(start_step, num_shards, shard)
+    tokenizer = _with_number_token(tokenizer) if replace_numbers else tokenizer
     tokenizer.require_mask_token()
-    if replace_numbers and tokenizer.number_token is None:
-        rule = f"must be False with a vocabulary without the piece {NUMBER_TOKEN}"
-        require(NUMBER_TOKEN in tokenizer.vocabulary, rule, replace_numbers=True)
-        tokenizer = BertTokenizer.from_config(
-            {**tokenizer.get_config(), "number_token": NUMBER_TOKEN}
-        )
-    max_sequences = max_sequences_per_row or max(1, max_seq_length // TOKENS_PER_SEQUENCE)
-
     corpus = scan_documents(find_files(input_files), chunk_bytes, tokenizer.errors, progress=False)
     if next_sentence == "nsp" and corpus.documents < 2:
         raise DataError(
@@ -161,84 +136,114 @@ def pretraining_text(
             "random next segments. Received: one document. Separate the documents, or use "
             "next_sentence='sop' or None."
         )
-
-    def pack(lengths):
-        if not packing:
-            zeros = np.zeros(len(lengths), np.int32)
-            return Places(np.arange(len(lengths), dtype=np.int32), zeros, zeros)
-        predictions = num_to_predict(lengths, masked_lm_prob, max_predictions_per_seq)
-        return first_fit(
-            lengths, max_seq_length, max_sequences, predictions, max_predictions_per_seq
-        )
-
-    examples = ExampleEpochs(
-        TokenSource(corpus.chunks, tokenizer, segmenter, cache_bytes),
-        len(corpus.chunks),
-        max_seq_length,
-        next_sentence,
-        short_seq_prob,
-        seed,
-        pack,
+    is_static = token_budget is None
+    sequences = max_sequences_per_row or max(1, max_seq_length // TOKENS_PER_SEQUENCE)
+    rows = _Rows(
+        tokenizer,
+        max_seq_length if is_static else None,
+        batch_size if is_static and (repeat or num_shards > 1) else None,
+        sequences if packing else None,
+        has_next_sentences=next_sentence is not None,
+        masks={
+            "seed": seed,
+            "mask_token_id": tokenizer.mask_token_id,
+            "vocab_size": tokenizer.vocab_size,
+            "max_predictions": max_predictions_per_seq,
+            "masked_lm_prob": masked_lm_prob,
+            "masking": masking,
+            "span_probabilities": span_probabilities,
+        },
     )
+    source = TokenSource(corpus.chunks, tokenizer, segmenter, cache_bytes)
+    options = max_seq_length, next_sentence, short_seq_prob, seed, rows.places
+    examples = ExampleEpochs(source, len(corpus.chunks), *options)
     examples.require_some()
     batches = ExampleBatches(examples, tokenizer, batch_size, token_budget, num_shards, own_shards)
-    static_rows = batch_size if is_static and (repeat or num_shards > 1) else None
-    static_length = max_seq_length if is_static else None
-
-    def finish(batch: dict[str, tf.Tensor]):
-        token_ids = tf.ensure_shape(batch["token_ids"], [None, static_length])  # [n, T]
-        columns = tf.range(static_length or tf.shape(token_ids)[1])
-        first, ends = batch["first_lengths"][:, tf.newaxis], batch["lengths"][:, tf.newaxis]
-        padding_mask = columns < ends
-        special = (columns == 0) | (columns == first - 1) | (columns == ends - 1)
-        masked = mask_tokens(
-            token_ids,
-            padding_mask & ~special,
-            batch["lengths"],
-            batch["streams"],
-            seed=seed,
-            mask_token_id=tokenizer.mask_token_id,
-            vocab_size=tokenizer.vocab_size,
-            max_predictions=max_predictions_per_seq,
-            masked_lm_prob=masked_lm_prob,
-            masking=masking,
-            word_starts=batch["word_starts"],
-            span_probabilities=span_probabilities,
-        )
-        features = {
-            "token_ids": masked.token_ids,
-            "segment_ids": tf.cast(padding_mask & (columns >= first), tf.int32),
-            "padding_mask": padding_mask,
-            "masked_positions": masked.masked_positions,
-        }
-        labels = {
-            "masked_ids": masked.masked_ids,
-            "masked_weights": masked.masked_weights,
-            "next_sentence_labels": batch["next_sentence_labels"],
-        }
-        if packing:
-            if next_sentence is None:
-                labels["next_sentence_weights"] = tf.zeros(tf.shape(batch["lengths"]))
-            places = Places(*(batch[field] for field in Places._fields))
-            sizes = (batch["num_rows"], max_seq_length, max_sequences, max_predictions_per_seq)
-            features, labels = place_in_rows(
-                features, labels, places, *sizes, tokenizer.pad_token_id
-            )
-        return tf.nest.map_structure(
-            lambda value: tf.ensure_shape(value, [static_rows, *value.shape[1:]]),
-            (features, labels),
-        )
-
     with tf.device("CPU:0"):
         dataset = tf.data.Dataset.from_generator(
             lambda: _until_exit(batches.from_step(start_step, repeat)),
             output_signature=BATCH_SIGNATURE,
         )
-        dataset = dataset.map(finish, num_parallel_calls=2, deterministic=True)
+        dataset = dataset.map(rows.masked, num_parallel_calls=2, deterministic=True)
     options = tf.data.Options()
     if num_shards > 1:  # otherwise, tf.distribute would shard the data again
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options).prefetch(PREFETCHED_BATCHES)
+
+
+def _check_examples(next_sentence, max_seq_length, short_seq_prob):
+    expected = f"must be one of {NEXT_SENTENCES}"
+    require(next_sentence in NEXT_SENTENCES, expected, next_sentence=next_sentence)
+    least = 3 if next_sentence is None else 5  # one token per segment
+    expected = f"must be at least {least} with next_sentence={next_sentence!r}"
+    require(max_seq_length >= least, expected, max_seq_length=max_seq_length)
+    require(0 <= short_seq_prob <= 1, "must be in [0, 1]", short_seq_prob=short_seq_prob)
+
+
+def _check_batches(packing, token_budget, max_seq_length, batch_size):
+    require(packing in (None, "rows"), "must be 'rows' or None", packing=packing)
+    if token_budget is not None:
+        budget = {"token_budget": token_budget}
+        require(not packing, "and `packing` must not both be given", **budget)
+        is_enough, rule = token_budget >= max_seq_length, "must be at least `max_seq_length`"
+        require(is_enough, rule, **budget, max_seq_length=max_seq_length)
+    is_valid = token_budget is not None if batch_size is None else batch_size >= 1
+    require(is_valid, "must be at least 1, or None with a `token_budget`", batch_size=batch_size)
+
+
+def _with_number_token(tokenizer):
+    """Returns a tokenizer that replaces numbers by `NUMBER_TOKEN`."""
+    if tokenizer.number_token is not None:
+        return tokenizer
+    rule = f"must be False with a vocabulary without the piece {NUMBER_TOKEN}"
+    require(NUMBER_TOKEN in tokenizer.vocabulary, rule, replace_numbers=True)
+    return BertTokenizer.from_config({**tokenizer.get_config(), "number_token": NUMBER_TOKEN})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Draws the masks of examples and puts the examples into rows."""
+
+    tokenizer: BertTokenizer
+    length: int | None  # T, None for that of the longest example
+    count: int | None  # B, None if batches may have different numbers of rows
+    sequences: int | None  # S, None if each example has a row of its own
+    has_next_sentences: bool
+    masks: dict[str, Any]  # arguments of `mask_tokens`
+
+    def places(self, lengths: np.ndarray) -> Places:
+        """Returns the places of the examples of a chunk in its rows."""
+        if self.sequences is None:
+            zeros = np.zeros(len(lengths), np.int32)
+            return Places(np.arange(len(lengths), dtype=np.int32), zeros, zeros)
+        most = self.masks["max_predictions"]
+        predictions = num_to_predict(lengths, self.masks["masked_lm_prob"], most)
+        return first_fit(lengths, self.length, self.sequences, predictions, most)
+
+    def masked(self, batch: dict[str, tf.Tensor]) -> tuple[dict, dict]:
+        """Returns the features and the labels of a batch of `ExampleBatches`."""
+        token_ids = tf.ensure_shape(batch["token_ids"], [None, self.length])  # [n, T]
+        columns = tf.range(self.length or tf.shape(token_ids)[1])
+        first, ends = batch["first_lengths"][:, tf.newaxis], batch["lengths"][:, tf.newaxis]
+        padding_mask = columns < ends
+        maskable = padding_mask & (columns != 0) & (columns != first - 1) & (columns != ends - 1)
+        rows = token_ids, maskable, batch["lengths"], batch["streams"]
+        values = mask_tokens(*rows, word_starts=batch["word_starts"], **self.masks)._asdict()
+        labels = {name: values.pop(name) for name in ("masked_ids", "masked_weights")}
+        labels["next_sentence_labels"] = batch["next_sentence_labels"]
+        segment_ids = tf.cast(padding_mask & (columns >= first), tf.int32)
+        features = {**values, "segment_ids": segment_ids, "padding_mask": padding_mask}
+        if self.sequences is not None:
+            if not self.has_next_sentences:
+                labels["next_sentence_weights"] = tf.zeros(tf.shape(batch["lengths"]))
+            places = Places(*(batch[field] for field in Places._fields))
+            sizes = self.length, self.sequences, self.masks["max_predictions"]
+            features, labels = place_in_rows(
+                features, labels, places, batch["num_rows"], *sizes, self.tokenizer.pad_token_id
+            )
+        return tf.nest.map_structure(
+            lambda value: tf.ensure_shape(value, [self.count, *value.shape[1:]]), (features, labels)
+        )
 
 
 def _until_exit(batches: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
