@@ -128,54 +128,30 @@ def inspect_text(
         is_valid = is_whole(value) and value >= 1
         require(is_valid, "must be a positive integer", UserError, **{name: value})
     row, other = inspected_rows(model, tokenizer, text, pair)
-    config = model.backbone.config
-    length = len(row)
-    weights = config.num_hidden_layers * config.num_attention_heads * length**2
-    if weights > MAX_WEIGHTS:
-        raise UserError(
-            "`text` must be shorter, so that the model has at most "
-            f"{MAX_WEIGHTS:,} attention weights, the number of layers times that of heads times "
-            f"the square of that of tokens. Received: {length:,} tokens, {weights:,} weights"
-        )
+    config, length = model.backbone.config, len(row)
+    num_heads = config.num_hidden_layers * config.num_attention_heads
+    _require_few_weights(num_heads, length)
     top_k = min(top_k, len(row.readable))
     outputs = model.backbone(row.tokens, output_attentions=True, output_hidden_states=True)
-    states = np.stack([state[0].numpy() for state in outputs["hidden_states"]])  # [L + 1, T, H]
-    states = states.astype(np.float32)
-    if not np.isfinite(states).all():
-        received = "NaN or infinity in the hidden states of this text; the weights may be damaged"
-        raise user_error("`model`", "compute finite numbers", received)
+    states = _finite_states(outputs["hidden_states"])  # [L + 1, T, H]
     kept_heads = [list(config.kept_heads(layer)) for layer in range(config.num_hidden_layers)]
     attentions = _all_heads(outputs["attentions"], kept_heads, config.num_attention_heads)
-    left_out: dict[str, str] = {}
-
-    def part(name: str, tokens: int, compute: Callable[[], Any]) -> Any:
-        """Returns a part, or None if it needs too many tokens."""
-        if tokens > max_tokens:
-            left_out[name] = (
-                f"needs {tokens:,} tokens in the encoder, more than max_tokens={max_tokens:,}"
-            )
-            return None
-        return compute()
-
-    parts: dict[str, Any] = {}
-    chosen = None
+    parts = _Parts(max_tokens)
     spec = tasks.spec_of(type(model))
+    chosen, attributions, heads = None, {}, None
     if spec is not None and spec.output_axes is not None:
         chosen = Target(model, row, other, target, piece)
-        parts["attributions"] = _attributions(model, row, chosen, steps, part, left_out)
-        num_heads = config.num_hidden_layers * config.num_attention_heads
-        found = part("heads", num_heads * length, lambda: without_each_head(model, row, chosen))
-        parts["head_scores"], parts["head_probabilities"] = found or (None, None)
+        attributions = _attributions(model, row, chosen, steps, parts)
+        cost = num_heads * length
+        heads = parts.computed("heads", cost, without_each_head, model, row, chosen)
     cost = len(states) * length * -(-config.vocab_size // PIECES_PER_TOKEN)
+    lens = words = None
     if has_word_head(model):
-        lens = part("layer lens", cost, lambda: layer_lens(model, row, states, top_k))
-        parts["lens"] = lens
-    if has_word_head(model) and row.tokenizer.mask_token_id is not None:
-        words = part("masked words", length**2, lambda: masked_words(model, row, top_k=top_k))
-        parts["masked_words"] = words
-    parts["near_tokens"] = nearest_tokens(states, top_k)
-    number = len(row.readable)
-    pieces = part("near pieces", cost, lambda: nearest_pieces(model, states, number, top_k))
+        lens = parts.computed("layer lens", cost, layer_lens, model, row, states, top_k)
+        if row.tokenizer.mask_token_id is not None:
+            options = {"top_k": top_k}
+            words = parts.computed("masked words", length**2, masked_words, model, row, **options)
+    near = model, states, len(row.readable), top_k
     return Inspection(
         model_name=model_name or type(model).__name__,
         task="" if spec is None else spec.name.replace("_", " "),
@@ -184,10 +160,50 @@ def inspect_text(
         kept_heads=kept_heads,
         rollout=attention_rollout(attentions),
         target=chosen,
-        near_pieces=pieces,
-        left_out=left_out,
-        **parts,
+        attributions=attributions,
+        masked_words=words,
+        lens=lens,
+        near_tokens=nearest_tokens(states, top_k),
+        near_pieces=parts.computed("near pieces", cost, nearest_pieces, *near),
+        head_scores=heads and heads[0],
+        head_probabilities=heads and heads[1],
+        left_out=parts.left_out,
     )
+
+
+class _Parts:
+    """Parts of an inspection, without those that need too many tokens."""
+
+    def __init__(self, max_tokens: int):
+        self._max_tokens = max_tokens
+        self.left_out: dict[str, str] = {}  # the reasons, by the name of the part
+
+    def computed(self, name: str, tokens: int, compute: Callable, *arguments, **options) -> Any:
+        """Returns a part, or None if it needs too many tokens."""
+        if tokens <= self._max_tokens:
+            return compute(*arguments, **options)
+        needed = f"needs {tokens:,} tokens in the encoder"
+        self.left_out[name] = f"{needed}, more than max_tokens={self._max_tokens:,}"
+        return None
+
+
+def _require_few_weights(num_heads, length):
+    weights = num_heads * length**2
+    if weights > MAX_WEIGHTS:
+        raise UserError(
+            "`text` must be shorter, so that the model has at most "
+            f"{MAX_WEIGHTS:,} attention weights, the number of layers times that of heads times "
+            f"the square of that of tokens. Received: {length:,} tokens, {weights:,} weights"
+        )
+
+
+def _finite_states(hidden_states):
+    """Returns the hidden states of one row, float32 `[L + 1, T, H]`."""
+    states = np.stack([state[0].numpy() for state in hidden_states]).astype(np.float32)
+    if not np.isfinite(states).all():
+        received = "NaN or infinity in the hidden states of this text; the weights may be damaged"
+        raise user_error("`model`", "compute finite numbers", received)
+    return states
 
 
 def inspected_rows(
@@ -220,20 +236,18 @@ def inspected_rows(
     return InspectedRow(tokenizer, (prompt + text, *texts[1:]), longest), None
 
 
-def _attributions(model, row, target, steps, part, left_out):
+def _attributions(model, row, target, steps, parts):
     found = {}
     if methods.has_gradients(model):
         # At a vector's own similarity of 1 the gradient is zero.
         found["gradient × input"] = methods.gradient_times_input(model, row, target)
-        found["integrated gradients"] = part(
-            "integrated gradients",
-            steps * len(row),
-            lambda: methods.integrated_gradients(model, row, target, steps),
-        )
+        arguments = methods.integrated_gradients, model, row, target, steps
+        name = "integrated gradients"
+        found[name] = parts.computed(name, steps * len(row), *arguments)
     else:
-        left_out["gradients"] = "need a model that is not quantized or prepacked"
+        parts.left_out["gradients"] = "need a model that is not quantized or prepacked"
     cost = (1 + len(row) + row.num_words) * len(row)
-    found["occlusion"] = part("occlusion", cost, lambda: methods.occlusion(row, target))
+    found["occlusion"] = parts.computed("occlusion", cost, methods.occlusion, row, target)
     return {name: value for name, value in found.items() if value is not None}
 
 
