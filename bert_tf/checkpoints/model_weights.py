@@ -1,18 +1,42 @@
 """The weights and the class of a model, as checkpoints store them."""
 
 import collections
+import dataclasses
 import itertools
+from typing import Any
 
 from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import OBJECT, Kind, may_lack, object_of
 from bert_tf.checkpoints.weight_names import Weight, backbone_weights, named_weights, pooler_weights
+from bert_tf.config import BertConfig
 from bert_tf.models.backbone import BertBackbone
 
 BACKBONE = "BertBackbone"
 # Arguments of every class, which are those of Keras's layers. A file must not set them.
 KERAS_ARGUMENTS = ("activity_regularizer", "autocast", "dtype", "name", "trainable")
 ABSENT = may_lack(Kind("absent, as it is an argument of Keras's layers", lambda value: False))
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDescription:
+    """What files say about a model.
+
+    Attributes:
+        config: The configuration of its network.
+        class_name: The model class of this package, or None.
+        options: The other arguments of that class.
+        quantization: What is quantized, as `Quantization.to_json` returns it, or None.
+        tokenizer: The tokenizer in the file; None if the tokenizer has separate files.
+        backbone_class: The class that takes the configuration.
+    """
+
+    config: BertConfig
+    class_name: str | None = None
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    quantization: str | dict | None = None
+    tokenizer: Any = None
+    backbone_class: type[BertBackbone] = BertBackbone
 
 
 @tasks.kept_until_registration

@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import os
-from typing import Any
 
 from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
@@ -15,7 +14,7 @@ from bert_tf.checkpoints import hub, own_format, training_checkpoint
 from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.family_names import bert_class, by_bert_names
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.model_weights import BACKBONE, BACKBONE_OPTIONS
+from bert_tf.checkpoints.model_weights import BACKBONE, BACKBONE_OPTIONS, ModelDescription
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
@@ -26,7 +25,6 @@ from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError, require
 from bert_tf.families.network_families import BERTS
-from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_files import NetworksFiles, OpenedDirectory
 from bert_tf.tasks.shared import module_files
 from bert_tf.text.loading import find_tokenizer
@@ -47,31 +45,19 @@ _EXPECTED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Pretrained:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretrained(ModelDescription):
     """An opened checkpoint.
 
     Attributes:
         directory: The directory of its files.
-        config: Its configuration.
         source: Its tensors.
-        class_name: The model class of this package that the file names, or None.
-        options: The arguments of that class.
         architectures: Hugging Face's names of the model's class, if the file has any.
-        quantization: What is quantized, as `Quantization.to_json` returns it, or None.
-        tokenizer: The `BertTokenizer` in the file; None if the tokenizer has separate files.
-        backbone_class: The class that takes the configuration.
     """
 
     directory: str
-    config: BertConfig
     source: TensorSource
-    class_name: str | None = None
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
     architectures: tuple[str, ...] = ()
-    quantization: str | dict | None = None
-    tokenizer: Any = None
-    backbone_class: type[BertBackbone] = BertBackbone
 
 
 def open_pretrained(
@@ -162,11 +148,8 @@ def format_of(directory: str) -> str | None:
 def _open_directory(path, config_file, allow_decoder=False):
     format = format_of(path)
     if format == OWN:
-        name, backbone, config, options, quantization = own_format.read_own(path)
-        config = _with_network(config, config_file)
         source = SafetensorsSource(os.path.join(path, own_format.WEIGHTS_FILE), OWN)
-        others = {"quantization": quantization, "backbone_class": backbone}
-        return Pretrained(path, config, source, name, options, **others)
+        return _pretrained(path, source, own_format.read_own(path), config_file)
     if format == "keras_hub":
         return _open_preset(path, config_file)
     if format == "huggingface":
@@ -179,8 +162,8 @@ def _open_directory(path, config_file, allow_decoder=False):
     if format == "tf1":
         return _open_tensorflow(path, checkpoint_prefix(path), config_file)
     if training_checkpoint.find_training_checkpoint(path) == path:
-        name, config, options, source = training_checkpoint.load_training_checkpoint(path)
-        return Pretrained(path, _with_network(config, config_file), source, name, options)
+        model, source = training_checkpoint.load_training_checkpoint(path)
+        return _pretrained(path, source, model, config_file)
     raise file_error(path, _EXPECTED, f"a directory with {sorted(os.listdir(path))[:20]}")
 
 
@@ -215,8 +198,8 @@ def _open_huggingface(directory, path, config_file, allow_decoder, modules=None)
         source = by_bert_names(source, model_type)
     listed = module_files.read_modules(modules)
     opened = OpenedDirectory(modules, listed, config, architectures, source)
-    name, options = _class_and_options(opened)
-    return Pretrained(directory, config, opened.source, name, options, architectures)
+    model = _described(opened)
+    return _pretrained(directory, opened.source, model, architectures=architectures)
 
 
 def _spec_of_networks(file):
@@ -236,9 +219,9 @@ def _open_networks(directory, path, file, config_file, spec):
     check(own, _CLASS_AND_OPTIONS, file, ConfigError, OWN_KEY)
     options.update(own.get("options") or {})
     source = files.by_our_names(open_weights(path), options)
-    architectures = tuple(values.get("architectures") or ())
-    config = _with_network(config, config_file)
-    return Pretrained(directory, config, source, spec.model, options, architectures)
+    names = tuple(values.get("architectures") or ())
+    model = ModelDescription(config, spec.model, options)
+    return _pretrained(directory, source, model, config_file, architectures=names)
 
 
 def _open_tensorflow(directory, prefix, config_file):
@@ -247,11 +230,13 @@ def _open_tensorflow(directory, prefix, config_file):
     if OBJECT_GRAPH_KEY not in source.shapes:
         config = _config(directory, config_file, names)
         opened = OpenedDirectory(directory, [], config, source=source)
-        return Pretrained(directory, config, source, *_class_and_options(opened))
+        return _pretrained(directory, source, _described(opened))
     source = TfModelsSource(prefix)
     if config_file is None and find_file(directory, names) is None:
-        return Pretrained(directory, keras_hub.config_from_shapes(source), source)
-    return Pretrained(directory, _config(directory, config_file, names), source)
+        config = keras_hub.config_from_shapes(source)
+    else:
+        config = _config(directory, config_file, names)
+    return _pretrained(directory, source, ModelDescription(config))
 
 
 def _open_preset(directory, network_file):
@@ -260,16 +245,17 @@ def _open_preset(directory, network_file):
     values = read_json(config_file, OBJECT) if config_file else {}
     if not keras_hub.is_keras_hub(values):
         return _open_keras_weights(directory, weights, network_file)
-    config, name, options = keras_hub.read_config(values, config_file)
+    model = keras_hub.read_config(values, config_file)
     source = keras_hub.open_keras_hub(weights, "backbone")
     task_file = os.path.join(directory, "task.json")
     if os.path.exists(task_file):
-        _, name, options = keras_hub.read_config(read_json(task_file, OBJECT), task_file)
+        task = keras_hub.read_config(read_json(task_file, OBJECT), task_file)
+        model = dataclasses.replace(task, config=model.config)
     task_weights = os.path.join(directory, "task.weights.h5")  # none for a task without a head
     if os.path.exists(task_file) and os.path.exists(task_weights):
         task = keras_hub.open_keras_hub(task_weights, "task")
         source = JoinedSource(directory, [source, task])
-    return Pretrained(directory, _with_network(config, network_file), source, name, options)
+    return _pretrained(directory, source, model, network_file)
 
 
 def _open_archive(directory, path, config_file):
@@ -277,16 +263,11 @@ def _open_archive(directory, path, config_file):
     values = parse_json(archive.view("config.json"), f"{path}, config.json", OBJECT)
     weights = archive.view(keras_archive.WEIGHTS)  # verifies the checksum
     if keras_hub.is_keras_hub(values):
-        config, name, options = keras_hub.read_config(values, path)
-        config = _with_network(config, config_file)
         source = keras_hub.open_keras_hub(path, content=weights)
-        return Pretrained(directory, config, source, name, options)
-    name, config, arguments, quantization = keras_archive.read_object(values, path)
-    config = _with_network(config, config_file)
-    check_claims(config, arguments, H5File(path, weights).shapes, path)
-    source = keras_archive.load_archive(path, name, config, arguments, quantization)
-    options = {"tokenizer": arguments.pop("tokenizer", None), "quantization": quantization}
-    return Pretrained(directory, config, source, name, arguments, **options)
+        return _pretrained(directory, source, keras_hub.read_config(values, path), config_file)
+    model = _with_network(keras_archive.read_object(values, path), config_file)
+    check_claims(model.config, model.options, H5File(path, weights).shapes, path)
+    return _pretrained(directory, keras_archive.load_archive(path, model), model)
 
 
 def _open_keras_weights(directory, path, config_file):
@@ -296,38 +277,43 @@ def _open_keras_weights(directory, path, config_file):
         for file in (config_file, find_file(directory, ["config.json"])):
             values = read_json(file, OBJECT) if file else {}
             if keras_hub.is_keras_hub(values):
-                config, name, options = keras_hub.read_config(values, file)
-                if file != config_file:
-                    config = _with_network(config, config_file)
-                return Pretrained(directory, config, source, name, options)
+                network = config_file if file != config_file else None
+                return _pretrained(directory, source, keras_hub.read_config(values, file), network)
         if config_file:
-            return Pretrained(directory, BertConfig.from_json_file(config_file), source)
-        return Pretrained(directory, keras_hub.config_from_shapes(source), source)
-    config = _config(directory, config_file)
-    name, options = _class_and_options(OpenedDirectory(directory, [], config))
-    name = name or BACKBONE
-    check_claims(config, options, shapes, path)
-    source = keras_archive.load_archive(path, name, config, options)
-    return Pretrained(directory, config, source, name, options)
+            config = BertConfig.from_json_file(config_file)
+        else:
+            config = keras_hub.config_from_shapes(source)
+        return _pretrained(directory, source, ModelDescription(config))
+    model = _described(OpenedDirectory(directory, [], _config(directory, config_file)))
+    model = dataclasses.replace(model, class_name=model.class_name or BACKBONE)
+    check_claims(model.config, model.options, shapes, path)
+    return _pretrained(directory, keras_archive.load_archive(path, model), model)
 
 
-def _class_and_options(opened):
-    """Returns the model's class and its arguments, if the files say them."""
+def _pretrained(directory, source, model, config_file=None, **others):
+    """Returns the checkpoint with this `ModelDescription`; `config_file` has another network."""
+    fields = vars(_with_network(model, config_file))
+    return Pretrained(directory=directory, source=source, **fields, **others)
+
+
+def _described(opened):
+    """Returns the `ModelDescription` of a directory: class and arguments, if the files say them."""
     own = opened.config.extra.get(OWN_KEY) or {}
     name, options = own.get("class"), {} if own.get("class") is None else own.get("options") or {}
     for spec in tasks.specs():
         # The files of other tasks are older than the named class.
         found = spec.task_files().read(opened) if name in (None, spec.model) else None
         if found is not None:
-            return spec.model, {**options, **found}
-    return name, dict(options)
+            return ModelDescription(opened.config, spec.model, {**options, **found})
+    return ModelDescription(opened.config, name, dict(options))
 
 
 def _config(directory, config_file, names=_CONFIG_FILES, allow_decoder=False):
     path = find_file(directory, names)
     if path is not None:
         try:
-            return _with_network(_read_config(path, allow_decoder), config_file)
+            config = _read_config(path, allow_decoder)
+            return BertConfig.from_json_file(config_file, config) if config_file else config
         except ConfigError as error:
             if config_file is None:
                 raise
@@ -345,6 +331,8 @@ def _read_config(path, allow_decoder=False):
     return config
 
 
-def _with_network(config, config_file):
-    """Returns a checkpoint's configuration, with the network that another file describes."""
-    return config if config_file is None else BertConfig.from_json_file(config_file, config)
+def _with_network(model, config_file):
+    """Returns a `ModelDescription` with the network that another file, if any, describes."""
+    if config_file is None:
+        return model
+    return dataclasses.replace(model, config=BertConfig.from_json_file(config_file, model.config))

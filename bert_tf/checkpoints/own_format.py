@@ -21,7 +21,7 @@ from bert_tf.base.file_errors import tensor_error
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import OBJECT, check, integer, may_lack, object_of, optional, text
 from bert_tf.base.tensor_source import TensorSource
-from bert_tf.checkpoints.model_weights import BACKBONE_OPTIONS
+from bert_tf.checkpoints.model_weights import BACKBONE_OPTIONS, ModelDescription
 from bert_tf.config import BertConfig, arguments_of
 from bert_tf.errors import CheckpointError, ConfigError, require, user_error
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
@@ -133,12 +133,8 @@ _FILE = object_of(
 )
 
 
-def read_own(directory: str) -> tuple[str, type[BertBackbone], BertConfig, dict, str | dict | None]:
+def read_own(directory: str) -> ModelDescription:
     """Reads the `bert_tf.json` of a directory.
-
-    Returns:
-        The class's name, the class of its backbone, the configuration, the class's other arguments,
-        and what is quantized (`Quantization.to_json`) or None.
 
     Raises:
         CheckpointError: If the file is damaged or of a newer version.
@@ -159,7 +155,8 @@ def read_own(directory: str) -> tuple[str, type[BertBackbone], BertConfig, dict,
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     options, quantization = dict(values["options"]), values.get("quantization")
-    return values["class"], backbone_class, config, options, quantization
+    backbone = {"quantization": quantization, "backbone_class": backbone_class}
+    return ModelDescription(config, values["class"], options, **backbone)
 
 
 def registered_backbone(backbone: BertBackbone) -> str | None:

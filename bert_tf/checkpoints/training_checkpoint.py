@@ -10,7 +10,12 @@ from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import check, object_of, one_of
 from bert_tf.checkpoints.claims import check_claims
-from bert_tf.checkpoints.model_weights import BACKBONE_OPTIONS, build_saved, saved_options
+from bert_tf.checkpoints.model_weights import (
+    BACKBONE_OPTIONS,
+    ModelDescription,
+    build_saved,
+    saved_options,
+)
 from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
@@ -48,11 +53,8 @@ def describe_model(model) -> dict:
     return {"class": spec.model, "options": saved_options(model)}
 
 
-def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSource]:
+def load_training_checkpoint(path: str) -> tuple[ModelDescription, ModelSource]:
     """Builds the model that was trained and loads the weights of a directory `ckpt-<step>`.
-
-    Returns:
-        The class's name, the configuration, the class's other arguments and the weights.
 
     Raises:
         CheckpointError: If the checkpoint is damaged, its model is not one of this package's, or
@@ -83,4 +85,4 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
         raise file_error(path, f"hold the variables of a {name}", f"{received}. {advice}")
     for key, variable in variables.items():
         variable.assign(tensors[key])
-    return name, config, options, ModelSource(path, model)
+    return ModelDescription(config, name, options), ModelSource(path, model)

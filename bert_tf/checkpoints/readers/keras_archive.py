@@ -16,6 +16,7 @@ from bert_tf.checkpoints.model_weights import (
     ABSENT,
     BACKBONE,
     KERAS_ARGUMENTS,
+    ModelDescription,
     all_weights,
     backbone_of,
     build_saved,
@@ -70,12 +71,8 @@ class ModelSource:
         return np.asarray(self._values[name])
 
 
-def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | dict | None]:
+def read_object(values: dict, path: str) -> ModelDescription:
     """Reads a serialized object of this package, the content of a JSON file.
-
-    Returns:
-        The class's name, the configuration, the other arguments of a task model (`tokenizer` is a
-        tokenizer or None), and what is quantized (`Quantization.to_json`) or None.
 
     Raises:
         ConfigError: If it is not a model of this package, has LoRA weights, or a value is out of
@@ -98,15 +95,15 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | d
             f"{path} must hold a model without LoRA weights. Received: a model with LoRA weights. "
             "Open it with `keras.saving.load_model`, or call `merge_lora()` before saving."
         )
+    tokenizer = options.pop("tokenizer", None)
     try:
-        if options.get("tokenizer") is not None:
-            options["tokenizer"] = _tokenizer(options["tokenizer"], path)
+        tokenizer = None if tokenizer is None else _tokenizer(tokenizer, path)
         config = BertConfig(**arguments["config"])
     except (TypeError, UserError) as error:
         raise ConfigError(f"{path}: {error}") from None
     unused = (*_WRITTEN_BY_KERAS, "lora")
     options = {key: value for key, value in options.items() if key not in unused}
-    return name, config, options, arguments.get("quantization")
+    return ModelDescription(config, name, options, arguments.get("quantization"), tokenizer)
 
 
 def _tokenizer(values, path):
@@ -115,17 +112,19 @@ def _tokenizer(values, path):
     return tokenizer_class(**values["config"])
 
 
-def load_archive(
-    path: str, name: str, config: BertConfig, options: dict, quantization: str | dict | None = None
-) -> ModelSource:
+def load_archive(path: str, model: ModelDescription) -> ModelSource:
     """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras.
 
     Raises:
         CheckpointError: If the class is unknown, or the weights are damaged or do not fit it.
     """
+    name, options = model.class_name, model.options
     if model_class(name) is None:
         raise file_error(path, "hold a model of one of bert_tf's classes", f"class={name!r}")
-    model = build_saved(path, name, BertBackbone(config, quantization=quantization), options)
+    if model.tokenizer is not None:
+        options = {**options, "tokenizer": model.tokenizer}
+    backbone = BertBackbone(model.config, quantization=model.quantization)
+    model = build_saved(path, name, backbone, options)
     try:
         model.load_weights(path)
     except (ValueError, OSError, KeyError, RuntimeError, TypeError, AttributeError) as error:

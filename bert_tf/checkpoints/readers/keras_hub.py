@@ -13,6 +13,7 @@ import re
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import FLAG, Kind, check, integer, may_lack, number, object_of, one_of
 from bert_tf.base.tensor_source import RenamedSource, TensorSource
+from bert_tf.checkpoints.model_weights import ModelDescription
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError
@@ -112,12 +113,8 @@ def is_keras_hub(values: dict) -> bool:
     return str(values.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>"))
 
 
-def read_config(values: dict, path: str) -> tuple[BertConfig, str | None, dict]:
+def read_config(values: dict, path: str) -> ModelDescription:
     """Reads a serialized keras-hub object, the content of a JSON file.
-
-    Returns:
-        The `BertConfig`, this package's name of the task model, None for a backbone, and the
-        arguments of the task model.
 
     Raises:
         ConfigError: If the network is not a BERT.
@@ -144,7 +141,7 @@ def read_config(values: dict, path: str) -> tuple[BertConfig, str | None, dict]:
         raise ConfigError(f"{path}: {error}") from None
     task = {} if ours is None else values["config"]
     options = {argument: task[key] for key, argument in _OPTIONS.items() if key in task}
-    return config, ours, options
+    return ModelDescription(config, ours, options)
 
 
 def config_from_shapes(source) -> BertConfig:
