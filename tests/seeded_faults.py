@@ -96,7 +96,7 @@ FAULTS = [
     Fault("training/optimizers/adam_weight_decay.py", "lowered = tf.maximum(scale * 0.5, 1.0)",
           "lowered = tf.maximum(scale * 2.0, 1.0)", "tests/training/optimizers"),
     Fault("training/optimizers/adam_weight_decay.py",
-          "self.weight_decay_rate if self._is_decayed[index] else 0.0", "self.weight_decay_rate",
+          "self.weight_decay_rate if self._is_decayed[index] else None", "self.weight_decay_rate",
           "tests/training/optimizers"),
     Fault("training/schedules.py", "self.learning_rate * (1.0 - done)",
           "self.learning_rate * (1.0 - done * done)", "tests/training/test_schedules.py"),
