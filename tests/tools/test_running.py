@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 import pytest
+import tensorflow as tf
 
 from tests.conftest import REPOSITORY
 from tests.tools.running import run, run_program
@@ -47,6 +48,19 @@ def test_the_fork_server_has_not_started_tensorflow():
     shown = run("predict", prepare=show_threads_of_the_server).stdout.split()
     # jemalloc, of pyarrow, expects forks.
     assert len([name for name in shown if name != "jemalloc_bg_thd"]) == 1, shown
+
+
+def show_the_stack_of_an_operation():
+    with tf.Graph().as_default():
+        print(tf.constant(0).op.traceback)
+    raise SystemExit
+
+
+def test_operations_keep_no_stacks(capsys):
+    with pytest.raises(SystemExit):
+        show_the_stack_of_an_operation()
+    forked = run("predict", prepare=show_the_stack_of_an_operation)
+    assert capsys.readouterr().out == forked.stdout == "None\n"
 
 
 @pytest.mark.parametrize("flags", [("--no_such_flag=1",), ("positional",), ("--run=a=absent",)])

@@ -15,7 +15,7 @@ import tensorflow_text  # noqa: F401
 
 import bert_tf
 import tests.tools.running  # noqa: F401
-from tests.conftest import optimize_graphs
+from tests.conftest import keep_no_stacks, optimize_graphs
 
 HAS_BEAM = importlib.util.find_spec("apache_beam") is not None  # optional
 for module in pkgutil.walk_packages(bert_tf.__path__, "bert_tf."):
@@ -27,4 +27,5 @@ for module in pkgutil.walk_packages(bert_tf.__path__, "bert_tf."):
         importlib.import_module(module.name)
 
 optimize_graphs(False)
+keep_no_stacks()
 gc.freeze()  # no process looks through all this, which takes 0.3 s and copies its memory
