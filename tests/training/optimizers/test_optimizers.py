@@ -142,6 +142,17 @@ def test_the_loss_scale_doubles_after_some_good_steps(monkeypatch):
     assert int(optimizer.iterations) == 4
 
 
+def test_the_loss_scale_counts_updates_and_not_the_gradients_of_one(monkeypatch):
+    monkeypatch.setattr(adam_weight_decay, "LOSS_SCALE_GROWTH_STEPS", 2)
+    weight = keras.Variable(np.zeros(2, np.float32), name="kernel")
+    options = {"dynamic_loss_scale": True, "gradient_accumulation_steps": 2}
+    optimizer, scales = AdamWeightDecay(0.1, **options), []
+    for _ in range(4):
+        optimizer.apply([tf.ones([2])], [weight])
+        scales.append(float(optimizer.loss_scale) / adam_weight_decay.INITIAL_LOSS_SCALE)
+    assert scales == [1.0, 1.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize("optimizer", [AdamWeightDecay, LAMB])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_low_precision_weights_are_float32_ones_rounded(optimizer, dtype):
