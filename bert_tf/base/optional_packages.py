@@ -10,7 +10,7 @@ import sys
 import types
 from collections.abc import Iterator
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 
 # The package and its extra, by the name of the module.
 PACKAGES = {
@@ -73,10 +73,8 @@ def require_package(module: str, purpose: str) -> types.ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         package, _ = PACKAGES[module.partition(".")[0]]
-        raise UserError(
-            f"{package} must be installed for {purpose}. Received: {error}. "
-            f"Run `{install_command(module)}`."
-        ) from None
+        received = f"{error}. Run `{install_command(module)}`."
+        raise user_error(package, f"be installed for {purpose}", received) from None
 
 
 @contextlib.contextmanager

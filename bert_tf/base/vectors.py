@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 
 _LARGE = 1e15  # float32 has numbers up to 3e38
 
@@ -32,9 +32,8 @@ def as_array(values: Any, name: str) -> np.ndarray:
     try:
         return np.asarray(values, np.float32)
     except (TypeError, ValueError) as error:
-        raise UserError(
-            f"`{name}` must be an array of numbers. Received: {type(values).__name__} ({error})."
-        ) from None
+        received = f"{type(values).__name__} ({error})."
+        raise user_error(f"`{name}`", "be an array of numbers", received) from None
 
 
 def as_matrix(vectors: np.ndarray, name: str) -> np.ndarray:

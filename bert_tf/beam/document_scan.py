@@ -17,7 +17,7 @@ from bert_tf.beam.file_access import open_file, read_segment, write_segments
 from bert_tf.beam.file_blocks import Block, readable_lines
 from bert_tf.beam.line_formats import LineFormat, LineKind
 from bert_tf.beam.workspace import Workspace
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.tasks.pretraining import ChunkedCorpus, DocumentCutter
 
 _BLOCK, LETTERS, _RUNS = range(3)  # the segments of a file; the runs of each span follow
@@ -109,10 +109,8 @@ def cut_documents(
         cutter.close()
     chunks = cutter.finish()
     if not chunks:
-        raise DataError(
-            "The files must have text, with one sentence per line and a blank line between "
-            "documents. Received: files without a word"
-        )
+        expected = "have text, with one sentence per line and a blank line between documents"
+        raise user_error("The files", expected, "files without a word", DataError)
     return ChunkedCorpus(chunks, sum(chunk.continues for chunk in chunks))
 
 

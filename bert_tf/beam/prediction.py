@@ -26,7 +26,7 @@ from bert_tf.beam.readers import read_range
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.shards import Shard
 from bert_tf.beam.writers import Layout
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, user_error
 
 _DEAD = "dead"
 
@@ -233,10 +233,9 @@ class _EndRun(beam.DoFn):
 
     def process(self, letter):
         at = "" if letter.position is None else f", position {letter.position}"
-        raise DataError(
-            f"{letter.source}{at} must be a row that can be predicted. Received: {letter.error} "
-            "Set dead_letter_file to go on without such rows."
-        )
+        expected = "be a row that can be predicted"
+        received = f"{letter.error} Set dead_letter_file to go on without such rows."
+        raise user_error(f"{letter.source}{at}", expected, received, DataError)
 
 
 def predict_corpus(

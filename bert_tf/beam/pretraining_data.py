@@ -29,7 +29,7 @@ from bert_tf.beam.file_access import InputFile, copy, is_remote
 from bert_tf.beam.file_blocks import Block, file_blocks, spread_spans, write_spans
 from bert_tf.beam.running import run_pipeline, show_progress
 from bert_tf.beam.workspace import Workspace
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.tasks.pretraining import ChunkedCorpus, PretrainingSummary
 
 
@@ -113,10 +113,8 @@ def write_examples(
     summary = PretrainingSummary(**workspace.result(example_steps.PLAN)["summary"])
     if not summary.examples:
         documents = summary.documents // settings.dupe_factor
-        raise DataError(
-            "The text must be enough for at least one pair of segments. Received: "
-            f"{documents} documents with words"
-        )
+        expected = "be enough for at least one pair of segments"
+        raise user_error("The text", expected, f"{documents} documents with words", DataError)
     names = map(example_steps.file_name, range(settings.num_files))
     return [workspace.result(name) for name in names], summary
 

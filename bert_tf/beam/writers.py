@@ -22,7 +22,7 @@ from tensorflow.core.example import example_pb2
 from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.base.json_values import as_json
 from bert_tf.beam.corpus_entry import CorpusEntry
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 
 Failures = list[tuple[CorpusEntry, str]]
 
@@ -69,10 +69,9 @@ def schema_of(rows: Iterable[CorpusEntry]) -> pa.Schema:
         try:
             kind = pa.array([row.columns.get(name) for row in rows]).type
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataError(
-                f"The column {name!r} must have values of one type for an output of CSV or "
-                f"Parquet. Received: {error}. Write JSON lines instead."
-            ) from None
+            expected = "have values of one type for an output of CSV or Parquet"
+            received = f"{error}. Write JSON lines instead."
+            raise user_error(f"The column {name!r}", expected, received, DataError) from None
         fields.append(pa.field(name, pa.string() if pa.types.is_null(kind) else kind))
     return pa.schema(fields)
 

@@ -89,9 +89,8 @@ def read_regression_labels(y: Any, num_outputs: int) -> np.ndarray:
     if num_outputs == 1:
         values, width, shape = _as_vector(values), (), "[n] or [n, 1] for 1 output"
     if values.shape[1:] != width:
-        raise DataError(
-            f"`y` must be numbers of shape {shape}. Received: an array of shape {values.shape}"
-        )
+        received = f"an array of shape {values.shape}"
+        raise user_error("`y`", f"be numbers of shape {shape}", received, DataError)
     if not np.isfinite(values).all():
         raise DataError(f"`y` must be finite numbers. Received: {values[~np.isfinite(values)][0]}")
     return values
@@ -194,9 +193,8 @@ def _ids_of_names(names, labels, num_classes):
 
 def _checked_ids(ids, num_classes):
     if num_classes is not None and ids.size and (ids.min() < 0 or ids.max() >= num_classes):
-        raise DataError(
-            f"Class ids must be in [0, {num_classes}). Received: {ids.min()} to {ids.max()}"
-        )
+        received = f"{ids.min()} to {ids.max()}"
+        raise user_error("Class ids", f"be in [0, {num_classes})", received, DataError)
     return ids.astype(np.int32)
 
 

@@ -4,7 +4,7 @@ import collections
 import random
 from collections.abc import Sequence
 
-from bert_tf.errors import DataError, UserError, require
+from bert_tf.errors import DataError, UserError, require, user_error
 
 
 def negative_pairs(
@@ -39,10 +39,8 @@ def negative_pairs(
     for first, _ in positives:
         taken = partners[first]
         if (others := len(seconds) - len(taken)) < per_pair:
-            raise DataError(
-                f"`positives` must have at least {per_pair} second texts that do not belong to "
-                f"{first!r}. Received: {others}."
-            )
+            expected = f"have at least {per_pair} second texts that do not belong to {first!r}"
+            raise user_error("`positives`", expected, f"{others}.", DataError)
         chosen = set()
         while len(chosen) < per_pair:
             second = generator.choice(seconds)

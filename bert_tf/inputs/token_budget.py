@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, check_limits
+from bert_tf.errors import ConfigError, check_limits, user_error
 from bert_tf.inputs.batches import token_batches
 
 
@@ -58,10 +58,9 @@ def batch_by_tokens(
     spec = dataset.element_spec
     features = spec[0] if isinstance(spec, tuple) else spec
     if length is None and not (isinstance(features, dict) and "token_ids" in features):
-        raise ConfigError(
-            "`dataset` must have examples that are or begin with a dictionary with token_ids. "
-            f"Received: dataset.element_spec={spec}. Pass `length`, a function of an example."
-        )
+        expected = "have examples that are or begin with a dictionary with token_ids"
+        received = f"dataset.element_spec={spec}. Pass `length`, a function of an example."
+        raise user_error("`dataset`", expected, received, ConfigError)
 
     def cut(lengths, number):
         order, splits, _ = token_batches(lengths, token_budget, max_rows, sort, padded)

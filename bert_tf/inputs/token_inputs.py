@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.base import hooks
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.ops.native import needs_static_shapes
 
 # Floats, which are not reshaped with the examples that they belong to.
@@ -176,15 +176,11 @@ def check_names(inputs: dict[str, tf.Tensor]) -> None:
         hint = hint or (
             " If they are inputs of your own task, declare them in its spec (CONTRIBUTING.md)."
         )
-        raise UserError(
-            f"The names of inputs must be among {', '.join(_TOKEN_INPUTS)}. "
-            f"Received: {', '.join(map(str, unknown))}.{hint}"
-        )
+        received = f"{', '.join(map(str, unknown))}.{hint}"
+        raise user_error("The names of inputs", f"be among {', '.join(_TOKEN_INPUTS)}", received)
     if inputs.get("token_ids") is None:
-        raise UserError(
-            "Inputs must hold `token_ids` [B, T] (a BertTokenizer makes them). "
-            f"Received: {sorted(inputs)}"
-        )
+        received = sorted(inputs)
+        raise user_error("Inputs", "hold `token_ids` [B, T] (a BertTokenizer makes them)", received)
 
 
 def _shape_checks(tensors, config):
@@ -225,10 +221,8 @@ def _same_shape(name, tensor, token_ids):
 
 def _same_rows(name, tensor, token_ids, rest, described):
     if not tensor.shape.is_compatible_with([token_ids.shape[0], *rest]):
-        raise UserError(
-            f"`{name}` must be {described}, with B={token_ids.shape[0]}. "
-            f"Received: shape={tensor.shape}"
-        )
+        received = f"shape={tensor.shape}"
+        raise user_error(f"`{name}`", f"be {described}, with B={token_ids.shape[0]}", received)
     if tensor.shape[0] is not None and token_ids.shape[0] is not None:
         return []
     rows = [tf.shape(tensor)[0], tf.shape(token_ids)[0]]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.base import keras_compat
 from bert_tf.base.keras_compat import QuickLayer
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.kernels.epilogue import Epilogue, FloatKernel
@@ -282,10 +282,8 @@ class Dense(QuickLayer):
         shapes = [tuple(store[name].shape) for name in sorted(store.keys())]
         expected = [self.kernel_impl.shape, (self.units,)]
         if shapes != expected:
-            raise UserError(
-                f"The weights of {self.path} must have the shapes {expected}: a kernel and a bias. "
-                f"Received: shapes={shapes}"
-            )
+            expected = f"have the shapes {expected}: a kernel and a bias"
+            raise user_error(f"The weights of {self.path}", expected, f"shapes={shapes}")
         self.kernel_impl.assign(store["0"][()])
         self.bias.assign(store["1"])
 

@@ -12,7 +12,7 @@ from bert_tf.base import hints, hooks
 from bert_tf.base.keras_compat import shown_shapes
 from bert_tf.base.keras_files import write_atomically
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError, require, require_one_of
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.families.pruned_heads import checked_pruned_heads
 from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.layers.attention.probes import AttentionProbes
@@ -372,10 +372,8 @@ class BertBackbone(InferenceKernels, keras.Model):
         self.require_kernels("pruned")
         self.require_merged("pruned")
         if self.shared_by is not None:
-            raise UserError(
-                f"`{self.shared_by}` must be False for an encoder that loses heads. Received: "
-                f"{self.shared_by}=True"
-            )
+            expected = "be False for an encoder that loses heads"
+            raise user_error(f"`{self.shared_by}`", expected, f"{self.shared_by}=True")
         config = self.config
         pruned = checked_pruned_heads(heads, config.num_hidden_layers, config.num_attention_heads)
         for block, before in config.pruned_heads.items():

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.base import hooks
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.layers.attention.self_attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import FloatKernel
@@ -180,10 +180,8 @@ class InferenceKernels:
                 "the scales come from them. Received: calibration=None"
             )
         if set(kwargs) - {"type_check"}:
-            raise UserError(
-                "The arguments must be `mode`, `calibration`, `attention`, `skip` and "
-                f"`activations`. Received: also {', '.join(sorted(kwargs))}"
-            )
+            expected = "be `mode`, `calibration`, `attention`, `skip` and `activations`"
+            raise user_error("The arguments", expected, f"also {', '.join(sorted(kwargs))}")
         self.require_kernels("quantized")
         self.require_merged("quantized")
         quantization.quantized(self._quantizable())  # mistakes are found before any work
@@ -215,18 +213,14 @@ class InferenceKernels:
         """Raises `UserError` if the model has LoRA."""
         forms = [dense.kernel_impl for dense in self.encoder.dense_layers().values()]
         if any(isinstance(form, LoraKernel) for form in forms):
-            raise UserError(
-                f"The model must have no LoRA to be {purpose}. Received: a model with LoRA. Call "
-                "its `merge_lora()` first."
-            )
+            received = "a model with LoRA. Call its `merge_lora()` first."
+            raise user_error("The model", f"have no LoRA to be {purpose}", received)
 
     def require_not_prepacked(self, purpose: str) -> None:
         """Raises `UserError` if the model was prepacked."""
         if self.is_prepacked:
-            raise UserError(
-                f"The model must not be prepacked to be {purpose}. Received: a model with "
-                "prepacked kernels. Do that first, or load the model again."
-            )
+            received = "a model with prepacked kernels. Do that first, or load the model again."
+            raise user_error("The model", f"not be prepacked to be {purpose}", received)
 
     def require_kernels(self, purpose: str) -> None:
         """Raises `UserError` if the model was prepacked or quantized: `purpose` needs kernels."""
@@ -243,10 +237,8 @@ def optimize_for_inference(model: Any, precision: str, quantization: dict[str, A
     if precision not in PRECISIONS:
         raise UserError(f"`precision` must be one of {PRECISIONS}. Received: {precision=}")
     if quantization and precision != INT8:
-        raise UserError(
-            f"`precision` must be 'int8' with the argument `{next(iter(quantization))}`. "
-            f"Received: {precision=}"
-        )
+        expected = f"be 'int8' with the argument `{next(iter(quantization))}`"
+        raise user_error("`precision`", expected, f"{precision=}")
     backbone = getattr(model, "backbone", model)
     backbone.require_native_ops("optimized for inference")
     if precision == AUTO:

@@ -136,10 +136,9 @@ class Preprocessor:
         """Raises `UserError` for an argument that a model is built with."""
         names = [n for n in self.arguments() if n not in fixed_names(type(model))]
         if name not in names:
-            raise UserError(
-                f"What is set in a model's preprocessor must be one of {names}; all else follows "
-                f"from the model and from `compile`. Received: {name}={value!r:.200}"
-            )
+            expected = f"be one of {names}; all else follows from the model and from `compile`"
+            received = f"{name}={value!r:.200}"
+            raise user_error("What is set in a model's preprocessor", expected, received)
 
     @classmethod
     def arguments(cls) -> list[str]:
@@ -210,10 +209,8 @@ class Preprocessor:
         if holds_text(x) or (self.examples.are_lists and holds_lists(x)):
             return self.read_columns(x)
         if x is None or not tf.nest.flatten(x):
-            raise UserError(
-                "`x` must be texts or a token dictionary, which `tokenize(texts)` returns. "
-                f"Received: x={x!r}"
-            )
+            expected = "be texts or a token dictionary, which `tokenize(texts)` returns"
+            raise user_error("`x`", expected, f"x={x!r}")
         return x
 
     def read_examples(self, x: Any) -> TextColumns:
@@ -237,10 +234,9 @@ class Preprocessor:
             names = column_names(x)
             form = self._form if names is None else f"The columns are {names}; pass one."
             counts = ("more" if count is ... else str(count) for count in self.examples.texts)
-            raise UserError(
-                f"An example of this task must have {' or '.join(counts)} texts. "
-                f"Received: {len(columns)} texts in an example. {form}"
-            )
+            expected = f"have {' or '.join(counts)} texts"
+            received = f"{len(columns)} texts in an example. {form}"
+            raise user_error("An example of this task", expected, received)
         return columns
 
     @property
@@ -312,10 +308,8 @@ class Preprocessor:
         """
         self.require_tokenizer()
         if len(texts) > 2:
-            raise UserError(
-                "Text must be single texts or pairs. Received: "
-                f"{len(texts)} texts in an example. {self._form}"
-            )
+            received = f"{len(texts)} texts in an example. {self._form}"
+            raise user_error("Text", "be single texts or pairs", received)
         return self.tokenizer(*texts, max_length=self.max_sequence_length)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
@@ -383,9 +377,8 @@ class Preprocessor:
             return self.example_rows(columns), ()
         labels = (np.asarray(y),)
         if len(labels[0]) != num_rows:
-            raise UserError(
-                f"`y` must have a row for every text: {num_rows}. Received: {len(labels[0])} rows."
-            )
+            received = f"{len(labels[0])} rows."
+            raise user_error("`y`", f"have a row for every text: {num_rows}", received)
         if sample_weight is not None:
             labels = (*labels, row_weights(sample_weight, num_rows))
         return self.example_rows(columns), labels
@@ -436,10 +429,9 @@ class Preprocessor:
     def require_windows(self, columns: TextColumns, stride: int) -> None:
         """Raises `UserError` where texts cannot become windows."""
         if len(columns) > 1:
-            raise UserError(
-                "`window_stride` must be None unless the examples are single texts. Received: "
-                f"window_stride={stride!r}, {len(columns)} texts in an example"
-            )
+            expected = "be None unless the examples are single texts"
+            received = f"window_stride={stride!r}, {len(columns)} texts in an example"
+            raise user_error("`window_stride`", expected, received)
         size = self.max_sequence_length - 2
         is_valid = isinstance(stride, int) and 1 <= stride <= size
         rule = f"must be in [1, {size}], the tokens of a window"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.base.signatures import has_signature_of
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.ops import native
 
 
@@ -102,10 +102,9 @@ def adam_weight_decay_all(
     for update in updates:
         dtype = update.variable.dtype
         if dtype not in (tf.float32, tf.float64):
-            raise UserError(
-                "`variable` must be float32 or float64, because Adam's second moment needs that "
-                f"precision. Received: variable.dtype={dtype.name}. Update a float32 copy."
-            )
+            expected = "be float32 or float64, because Adam's second moment needs that precision"
+            received = f"variable.dtype={dtype.name}. Update a float32 copy."
+            raise user_error("`variable`", expected, received)
         if library is None or dtype != tf.float32:
             _update_in_stock_ops(update, gradient_scale, beta_1, beta_2, epsilon, steps)
             continue

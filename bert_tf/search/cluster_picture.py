@@ -8,7 +8,7 @@ import numpy as np
 from bert_tf.base.optional_packages import require_package
 from bert_tf.base.pictures import new_figure, require_picture, save_picture
 from bert_tf.base.vectors import as_finite_floats, as_matrix
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 
 _COLORS = "tab20"  # matplotlib's largest set of colors that can be distinguished
 _NUM_COLORS = 20
@@ -41,10 +41,8 @@ def draw_clusters(
     vectors = as_finite_floats(as_matrix(vectors, "vectors"), False, "vectors")
     clusters = np.asarray(clusters)
     if len(vectors) < 2 or clusters.shape != (len(vectors),):
-        raise UserError(
-            "`clusters` must have one entry for each of at least two vectors. Received: "
-            f"vectors.shape={vectors.shape}, clusters.shape={clusters.shape}."
-        )
+        received = f"vectors.shape={vectors.shape}, clusters.shape={clusters.shape}."
+        raise user_error("`clusters`", "have one entry for each of at least two vectors", received)
     colors = require_package("matplotlib", "draw_clusters()").colormaps[_COLORS].colors
     points = principal_components(vectors)
     figure = new_figure((7, 6))

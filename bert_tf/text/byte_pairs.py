@@ -15,7 +15,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.text import code_points
 from bert_tf.text.code_points import PlacedIds, SparseTable, checked
 from bert_tf.text.kept_whole import CUT
@@ -73,10 +73,8 @@ class BytePairs(code_points.PieceModel):
         byte_of = {char: byte for byte, char in enumerate(byte_characters())}
         other = next((m for m in merges if not {m[0][-1], m[1][0]} <= byte_of.keys()), None)
         if other is not None:
-            raise DataError(
-                "Every merge must be of characters that stand for bytes (`byte_characters`). "
-                f"Received: {other!r:.200}."
-            )
+            expected = "be of characters that stand for bytes (`byte_characters`)"
+            raise user_error("Every merge", expected, f"{other!r:.200}.", DataError)
         self._joins = np.zeros(256 * 256, bool)
         self._joins[[byte_of[a[-1]] * 256 + byte_of[b[0]] for a, b in merges]] = True
         # Usually no merge has an earlier rank than those that make its parts. If one has, pairs

@@ -26,7 +26,7 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
-from bert_tf.errors import ConfigError, DataError, require
+from bert_tf.errors import ConfigError, DataError, require, user_error
 from bert_tf.text.sentencepiece_model import MOST_PIECES
 from bert_tf.text.tokenizer_config import COMMON_ARGUMENTS
 from bert_tf.text.tokenizer_json import (
@@ -170,10 +170,8 @@ def parse(definition: dict[str, Any]) -> Parts:
     for token in definition.get("added_tokens") or ():
         known = ids.setdefault(token["content"], token["id"])
         if known != token["id"] or (known < len(listed) and listed[known] != token["content"]):
-            raise DataError(
-                f"An added token must have the id of its piece, {known}, or an id of its own. "
-                f"Received: {token!r:.200}."
-            )
+            expected = f"have the id of its piece, {known}, or an id of its own"
+            raise user_error("An added token", expected, f"{token!r:.200}.", DataError)
         added.append(_with_flags(token))
     others = [(index, piece) for piece, index in ids.items() if index >= len(listed)]
     others = in_order(dict(others), len(others), "The tokenizer", len(listed))

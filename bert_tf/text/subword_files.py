@@ -10,7 +10,7 @@ from typing import Any
 from bert_tf.base.files import recover
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import FLAG, integer, mapping_of, object_of, optional, text
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import ConfigError, DataError, user_error
 from bert_tf.text import subword_definition, tokenizer_config, tokenizer_files
 from bert_tf.text.sentencepiece_model import read_model
 from bert_tf.text.tokenizer_json import row_options
@@ -45,10 +45,9 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
     definition = read_definition(directory) if definition is None else definition
     if definition is None:
         files = (tokenizer_files.TOKENIZER_FILE, *map(" and ".join, _READERS))
-        raise DataError(
-            f"`directory` must contain {', '.join(files[:-1])} or {files[-1]}. "
-            f"Received: directory={os.fspath(directory)!r}, which has none of them."
-        )
+        expected = f"contain {', '.join(files[:-1])} or {files[-1]}"
+        received = f"directory={os.fspath(directory)!r}, which has none of them."
+        raise user_error("`directory`", expected, received, DataError)
     config = tokenizer_config.read(directory)
     found = {**row_options(definition), **tokenizer_config.options(config)}
     found = {name: value for name, value in found.items() if name in subword_definition.OPTIONS}

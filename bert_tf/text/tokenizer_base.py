@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.base import hints
 from bert_tf.base.json_schema import Kind, check
-from bert_tf.errors import ConfigError, DataError, UserError, require
+from bert_tf.errors import ConfigError, DataError, UserError, require, user_error
 from bert_tf.text import packing
 from bert_tf.text.code_points import Pieces
 from bert_tf.text.spacing import without_tokenization_spaces
@@ -151,10 +151,8 @@ class Tokenizer:
             if pairs is not None:
                 pairs = as_strings(pairs, "pairs")
                 if not pairs.shape.is_compatible_with(texts.shape):
-                    raise ConfigError(
-                        "`pairs` must have the shape of `texts`. Received: "
-                        f"pairs.shape={pairs.shape}, texts.shape={texts.shape}."
-                    )
+                    received = f"pairs.shape={pairs.shape}, texts.shape={texts.shape}."
+                    raise user_error("`pairs`", "have the shape of `texts`", received, ConfigError)
                 columns.append(pairs)
             if texts.shape.rank == 1:
                 return self._graphs.rows(columns, form, sizes)

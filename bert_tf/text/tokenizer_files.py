@@ -18,7 +18,7 @@ from bert_tf.base.json_schema import (
     object_of,
     text,
 )
-from bert_tf.errors import ConfigError, DataError, UserError
+from bert_tf.errors import ConfigError, DataError, UserError, user_error
 from bert_tf.text import tokenizer_config, tokenizer_json
 from bert_tf.text.tokenizer_config import CONFIG_FILE, TOKENS, TWO_SEPARATORS
 from bert_tf.text.vocabulary import is_cased, read_vocabulary, write_vocabulary
@@ -104,10 +104,9 @@ def _merged(options: dict[str, Any], config: dict[str, Any], directory: str) -> 
     """
     for name in ("unk_token", "cls_token", "sep_token"):
         if options.get(name, config.get(name)) != config.get(name, options.get(name)):
-            raise ConfigError(
-                f"`{name}` must be the same in {TOKENIZER_FILE} and {CONFIG_FILE} of {directory}. "
-                f"Received: {options[name]!r} and {config[name]!r}."
-            )
+            expected = f"be the same in {TOKENIZER_FILE} and {CONFIG_FILE} of {directory}"
+            received = f"{options[name]!r} and {config[name]!r}."
+            raise user_error(f"`{name}`", expected, received, ConfigError)
     has_segments = options.get("has_segments") is not False and config.get("has_segments")
     both = {**options, **config}
     return both if has_segments is None else {**both, "has_segments": has_segments}

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.flat_functions import FlatFunction
-from bert_tf.errors import ConfigError
+from bert_tf.errors import ConfigError, user_error
 from bert_tf.text import packing
 from bert_tf.text.code_points import PieceModel, Pieces, checked
 
@@ -125,15 +125,12 @@ def as_strings(
         dtype = strings.dtype.name
         raise ConfigError(f"`{name}` must be strings. Received: {name}.dtype={dtype!r}.")
     if strings.shape.rank is None:
-        raise ConfigError(
-            f"`{name}` must be strings of known rank, such as `tf.ensure_shape(texts, [None])`. "
-            f"Received: {name}.shape={strings.shape}."
-        )
+        expected = "be strings of known rank, such as `tf.ensure_shape(texts, [None])`"
+        raise user_error(f"`{name}`", expected, f"{name}.shape={strings.shape}.", ConfigError)
     if ranks is not None and strings.shape.rank not in ranks:
         expected = "one string or a batch [B]" if 0 in ranks else "a batch [B]"
-        raise ConfigError(
-            f"`{name}` must be {expected} of strings. Received: {name}.shape={strings.shape}."
-        )
+        received = f"{name}.shape={strings.shape}."
+        raise user_error(f"`{name}`", f"be {expected} of strings", received, ConfigError)
     return strings
 
 

@@ -22,7 +22,7 @@ import tensorflow as tf
 from bert_tf.base.file_errors import data_error
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.regular_files import open_input
-from bert_tf.errors import ConfigError, DataError, require
+from bert_tf.errors import ConfigError, DataError, require, user_error
 from bert_tf.text.tensorflow_text import explained_import
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import WordSplitter
@@ -140,20 +140,18 @@ def learn_from_counts(
     """
     require(algorithm in ALGORITHMS, f"must be one of {ALGORITHMS}", algorithm=algorithm)
     if min_frequency < 1 or max_characters < 1 or num_unused < 0:
-        raise ConfigError(
-            "`min_frequency` and `max_characters` must be at least 1, and `num_unused` at least 0. "
-            f"Received: {min_frequency=}, {max_characters=}, {num_unused=}."
-        )
+        expected = "be at least 1, and `num_unused` at least 0"
+        received = f"{min_frequency=}, {max_characters=}, {num_unused=}."
+        raise user_error("`min_frequency` and `max_characters`", expected, received, ConfigError)
     reserved = [*special_tokens, *(f"[unused{index}]" for index in range(num_unused))]
     rule = "must be unique, and not among the `num_unused` tokens [unusedN]"
     is_valid = len(set(reserved)) == len(reserved)
     require(is_valid, rule, ConfigError, special_tokens=list(special_tokens), num_unused=num_unused)
     counts = _usable_counts(word_counts, min_frequency, max_characters)
     if not counts:
-        raise DataError(
-            f"The texts must have words that occur at least min_frequency={min_frequency} times. "
-            f"Received: {len(word_counts)} distinct words, none of them often enough."
-        )
+        expected = f"have words that occur at least min_frequency={min_frequency} times"
+        received = f"{len(word_counts)} distinct words, none of them often enough."
+        raise user_error("The texts", expected, received, DataError)
     # A character that is always a separate word (an ideograph, a full stop) needs no ## piece.
     joined = {char for word in counts if len(word) > 1 for char in word}
     alone = [word for word in counts if len(word) == 1 and word not in joined]

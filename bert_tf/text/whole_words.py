@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.optional_packages import require_package
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.unicode_tables import CJK_BLOCKS
 
@@ -83,10 +83,8 @@ def _inside_words(segmenter, texts, starts, ends, row_splits) -> np.ndarray:
         text = encoded.decode("utf-8", "replace")
         words = list(segmenter(text))
         if "".join(words) != text:
-            raise DataError(
-                "`segmenter` must return words that give the text when they are joined. "
-                f"Received: text={text!r}, words={words!r}."
-            )
+            expected = "return words that give the text when they are joined"
+            raise user_error("`segmenter`", expected, f"text={text!r}, words={words!r}.", DataError)
         boundaries = set(np.cumsum([0] + [len(word) for word in words]).tolist())
         previous = None
         for index in range(row_splits[row], row_splits[row + 1]):

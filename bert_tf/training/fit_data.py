@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.keras_compat import DistributedAdapter
-from bert_tf.errors import DataError, UserError, require
+from bert_tf.errors import DataError, UserError, require, user_error
 from bert_tf.inputs.balanced_rows import ReplicaShare
 from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE, EpochBatches, TextEpochs
 from bert_tf.inputs.columns import TextColumns, holds_text, is_container, refuse_labels_in
@@ -111,10 +111,8 @@ def one_batch(model: Any, x: Any, y: Any, sample_weight: Any, training: bool) ->
         with as_data_errors():
             batches = list(data["x"].take(2))
     if len(batches) != 1:
-        raise UserError(
-            "`x` must be one batch: its rows together, on one replica. Received: a "
-            f"{type(x).__name__} that makes several. Call `fit` or `evaluate`."
-        )
+        received = f"a {type(x).__name__} that makes several. Call `fit` or `evaluate`."
+        raise user_error("`x`", "be one batch: its rows together, on one replica", received)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batches[0])
     return {"x": x, "y": tf.nest.map_structure(np.asarray, y), "sample_weight": sample_weight}
 
@@ -145,10 +143,8 @@ def prepared_data(
     if token_budget is not None:
         require_texts(x, "token_budget", token_budget)
         if batch_size is not None:
-            raise UserError(
-                "At most one of `batch_size` and `token_budget` must be given. Received: "
-                f"{batch_size=}, {token_budget=}"
-            )
+            received = f"{batch_size=}, {token_budget=}"
+            raise user_error("At most one of `batch_size` and `token_budget`", "be given", received)
     data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
     preprocessor, strategy = model.preprocessor, model.distribute_strategy
     if isinstance(x, TextColumns):
@@ -283,10 +279,8 @@ def _require_labels(model, x, y):
         has_labels = y is not None or not isinstance(x, dict)
     is_needed = model.loss is not None or model.spec.labels.are_required
     if is_needed and not has_labels and model.preprocessor is not None:
-        raise UserError(
-            "`y` must be labels, a row for every example. Received: y=None. Pass "
-            "`fit(x, y)`, or a dataset of tuples (x, y)."
-        )
+        received = "y=None. Pass `fit(x, y)`, or a dataset of tuples (x, y)."
+        raise user_error("`y`", "be labels, a row for every example", received)
 
 
 def _read(model, x, y):

@@ -2,7 +2,7 @@
 
 import keras
 
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 
 
 def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) -> None:
@@ -29,10 +29,8 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
         num_layers = len(model.backbone.encoder.blocks)
     blocks = encoder_blocks(model, num_layers)
     if getattr(model, "lora", None) is not None:
-        raise UserError(
-            "`model` must not have LoRA, which freezes the whole backbone. Received: a model with "
-            "LoRA enabled."
-        )
+        received = "a model with LoRA enabled."
+        raise user_error("`model`", "not have LoRA, which freezes the whole backbone", received)
     model.backbone.embeddings.trainable = not embeddings
     for index, block in enumerate(blocks):
         block.trainable = index >= num_layers

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.base import hooks, keras_compat
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.inputs.token_inputs import num_rows
 from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.ops import native
@@ -111,10 +111,9 @@ class StepModel(keras.Model):
                 replicas) and it is unknown how the loss adds up.
         """
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
-            raise UserError(
-                "`gradient_accumulation_steps` must be an integer of at least 1. Received: "
-                f"{gradient_accumulation_steps=}"
-            )
+            expected = "be an integer of at least 1"
+            received = f"{gradient_accumulation_steps=}"
+            raise user_error("`gradient_accumulation_steps`", expected, received)
         self._gradient_accumulation_steps = gradient_accumulation_steps
         self._compile_options = {"gradient_accumulation_steps": gradient_accumulation_steps}
         optimizer = keras.optimizers.get(optimizer)

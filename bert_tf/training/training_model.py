@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.base import keras_compat
 from bert_tf.base.keras_files import write_atomically
 from bert_tf.base.signatures import has_signature_of
-from bert_tf.errors import UserError, require, require_one_of
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.streams import yields_text
 from bert_tf.inputs.token_inputs import check_names
@@ -103,10 +103,8 @@ class TrainingModel(StepModel):
         kind = self.preprocessor_class
         value = kind() if value is None else value
         if not isinstance(value, kind):
-            raise UserError(
-                f"`preprocessor` must be a {kind.__name__}, or None for a model without a "
-                f"tokenizer. Received: preprocessor={value!r:.200}"
-            )
+            expected = f"be a {kind.__name__}, or None for a model without a tokenizer"
+            raise user_error("`preprocessor`", expected, f"preprocessor={value!r:.200}")
         before = vars(self).get("_preprocessor")
         self._preprocessor = value
         try:

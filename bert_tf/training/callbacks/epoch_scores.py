@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from bert_tf.config import SINGLE_LABEL
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.training.callbacks.threshold_sweep import best_threshold
 from bert_tf.training.evaluation.scores import all_scores
 
@@ -54,10 +54,8 @@ class EpochScores(keras.callbacks.Callback):
             gold = np.argmax(gold, axis=1)
         count = inputs.num_rows if hasattr(inputs, "num_rows") else len(gold)
         if count != len(gold):
-            raise DataError(
-                f"`y` must have a label for each of the {count} inputs. Received: {len(gold)} "
-                "labels."
-            )
+            expected = f"have a label for each of the {count} inputs"
+            raise user_error("`y`", expected, f"{len(gold)} labels.", DataError)
         self._gold = gold
 
     def _scored_model(self):

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.pipeline import PipelinePlacement, wrap_backbone
 from bert_tf.ops import native
@@ -57,10 +57,8 @@ def pipeline_stages(
     """
     backbone = getattr(model, "backbone", None)
     if backbone is None or not hasattr(model, "pipeline_placement"):
-        raise UserError(
-            "`model` must be the model of a task, such as a BertPretrainer. Received: "
-            f"{type(model).__name__}"
-        )
+        received = type(model).__name__
+        raise user_error("`model`", "be the model of a task, such as a BertPretrainer", received)
     encoders = _encoders_in(model)
     if len(encoders) != 1:
         raise UserError(f"`model` must have one encoder. Received: {len(encoders)} encoders")
@@ -118,10 +116,8 @@ def make_pipeline_devices(count: int) -> list[str]:
     except (RuntimeError, ValueError) as error:
         cpus = len(tf.config.list_logical_devices("CPU"))
         if cpus < count:
-            raise UserError(
-                f"TensorFlow must not have started before {count} logical CPUs are made. Received: "
-                f"{cpus} logical CPUs ({error})"
-            ) from None
+            expected = f"not have started before {count} logical CPUs are made"
+            raise user_error("TensorFlow", expected, f"{cpus} logical CPUs ({error})") from None
     return [f"/device:CPU:{index}" for index in range(count)]
 
 
@@ -154,9 +150,7 @@ def _checked_devices(devices, num_blocks):
             "`tf.config.set_logical_device_configuration` makes logical devices."
         )
     if not 1 <= len(names) <= num_blocks:
-        raise UserError(
-            f"`devices` must be 1 to {num_blocks}, the number of blocks. Received: {len(names)}"
-        )
+        raise user_error("`devices`", f"be 1 to {num_blocks}, the number of blocks", len(names))
     require(len(set(names)) == len(names), "must be different", UserError, devices=list(devices))
     return names
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_tf.base.progress import progress_bar
 from bert_tf.config import SINGLE_LABEL
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.training.evaluation.probabilities import decide
 from bert_tf.training.evaluation.scores import (
     UndefinedScore,
@@ -87,10 +87,8 @@ def drawn_intervals(
     Reference: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", section 13.3.
     """
     if samples < 1 or not 0.0 < confidence < 1.0:
-        raise UserError(
-            "`samples` must be at least 1 and `confidence` in (0, 1). "
-            f"Received: samples={samples}, confidence={confidence}"
-        )
+        received = f"samples={samples}, confidence={confidence}"
+        raise user_error("`samples`", "be at least 1 and `confidence` in (0, 1)", received)
     generator = np.random.default_rng(seed)
     drawn = {}
     for _ in progress_bar(range(samples), desc="bootstrap", unit="draw", leave=False):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.base.optional_packages import require_package
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.long_texts import split_sentences
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
@@ -88,10 +88,9 @@ def require_references(predicted: Sequence[str], references: Sequence[str]) -> N
         DataError: If not.
     """
     if not len(predicted) or len(predicted) != len(references):
-        raise DataError(
-            "`references` must have one text for each of `predicted`, at least one. Received: "
-            f"len(references)={len(references)}, len(predicted)={len(predicted)}"
-        )
+        expected = "have one text for each of `predicted`, at least one"
+        received = f"len(references)={len(references)}, len(predicted)={len(predicted)}"
+        raise user_error("`references`", expected, received, DataError)
     for name, texts in (("predicted", predicted), ("references", references)):
         for row, text in enumerate(texts):
             if not isinstance(text, str):

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_tf.base.optional_packages import install_command, require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.training.evaluation.probabilities import POSITIVE_CLASS, decide
 
 _logger = logging.getLogger("bert_tf")
@@ -93,24 +93,18 @@ def check_predictions(gold, predicted, problem_type) -> tuple[np.ndarray, np.nda
     """
     gold, predicted = np.asarray(gold), np.asarray(predicted, np.float64)
     if gold.dtype.kind not in "biuf":
-        raise DataError(
-            "`gold` must have class ids or numbers, not names. Received: "
-            f"{gold.reshape(-1)[:1].tolist()}. Pass `model.targets(names)`."
-        )
+        received = f"{gold.reshape(-1)[:1].tolist()}. Pass `model.targets(names)`."
+        raise user_error("`gold`", "have class ids or numbers, not names", received, DataError)
     if problem_type == REGRESSION and predicted.ndim == 2 and predicted.shape[1] == 1:
         predicted = predicted[:, 0]
     expected = predicted.shape[:1] if problem_type == SINGLE_LABEL else predicted.shape
     if gold.shape != expected or not gold.size:
-        raise DataError(
-            f"`gold` must have shape {list(expected)} for predictions of shape "
-            f"{list(predicted.shape)}. Received: gold.shape={list(gold.shape)}"
-        )
+        expected = f"have shape {list(expected)} for predictions of shape {list(predicted.shape)}"
+        raise user_error("`gold`", expected, f"gold.shape={list(gold.shape)}", DataError)
     if problem_type == SINGLE_LABEL:
         if predicted.ndim != 2 or gold.min() < 0 or gold.max() >= predicted.shape[1]:
-            raise DataError(
-                f"`gold` must have class ids in [0, {num_classes(predicted)}). "
-                f"Received: {gold.min()} to {gold.max()}"
-            )
+            expected = f"have class ids in [0, {num_classes(predicted)})"
+            raise user_error("`gold`", expected, f"{gold.min()} to {gold.max()}", DataError)
     return gold, predicted
 
 

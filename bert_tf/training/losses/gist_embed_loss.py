@@ -7,7 +7,7 @@ text.
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError, require, require_one_of
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.training.losses.sentence_losses import SentenceLoss, checked_size
 
 TEMPERATURE = 0.01  # sentence-transformers, GISTEmbedLoss
@@ -82,10 +82,8 @@ class GISTEmbedLoss(SentenceLoss):
     def _logits(self, labels, outputs):
         """Returns the logits `[B, C]`; the first B columns are those of the partners."""
         if labels.shape.rank != 3 or labels.shape[1] != outputs.shape[1]:
-            raise UserError(
-                f"Labels must be the guide's vectors of all texts, [n, {outputs.shape[1]}, G]. "
-                f"Received: labels of shape {list(labels.shape)}"
-            )
+            expected = f"be the guide's vectors of all texts, [n, {outputs.shape[1]}, G]"
+            raise user_error("Labels", expected, f"labels of shape {list(labels.shape)}")
         guides = tf.math.l2_normalize(tf.cast(labels, tf.float32), axis=-1)
         cosines, guided = self._cosines(outputs), self._cosines(guides)
         partner = tf.linalg.diag_part(guided)[:, tf.newaxis]  # [B, 1]

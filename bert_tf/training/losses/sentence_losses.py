@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
-from bert_tf.errors import UserError, require, require_one_of
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.layers.dense import Dense
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, require_mean
 
@@ -70,11 +70,9 @@ class SentenceLoss(abc.ABC):
         """Raises `UserError` if the loss does not support such examples."""
         if num_texts not in self.num_texts or has_labels != self.needs_labels:
             counts = " or ".join(map(str, self.num_texts))
-            raise UserError(
-                f"An example for {type(self).__name__} must have {counts} texts and "
-                f"{'a' if self.needs_labels else 'no'} label. Received: {num_texts} texts and "
-                f"{'a' if has_labels else 'no'} label"
-            )
+            expected = f"have {counts} texts and {'a' if self.needs_labels else 'no'} label"
+            received = f"{num_texts} texts and {'a' if has_labels else 'no'} label"
+            raise user_error(f"An example for {type(self).__name__}", expected, received)
 
     def take_examples_of(self, loss: "SentenceLoss") -> None:
         """Makes examples and batches those of another loss, of which this one is made."""
@@ -135,10 +133,9 @@ class ClassificationLoss(SentenceLoss):
     def outputs(self, vectors):
         size = self.classifier.kernel.shape[0] // 3
         if vectors.shape[-1] != size:
-            raise UserError(
-                f"Vectors must have size {size}, for which the objective was compiled. Received: "
-                f"size {vectors.shape[-1]}. Whitening changed it: call `compile` again."
-            )
+            expected = f"have size {size}, for which the objective was compiled"
+            received = f"size {vectors.shape[-1]}. Whitening changed it: call `compile` again."
+            raise user_error("Vectors", expected, received)
         u, v = tf.unstack(vectors, num=2, axis=1)
         return self.classifier(tf.concat([u, v, tf.abs(u - v)], axis=-1))  # [B, 3D] -> [B, C]
 
@@ -343,10 +340,8 @@ class MatryoshkaLoss(SentenceLoss):
         self.dims = [int(dim) for dim in dims]
         self.weights = [1.0] * len(self.dims) if weights is None else list(weights)
         if len(self.weights) != len(self.dims):
-            raise UserError(
-                "`weights` must be a number for each of `dims`. Received: "
-                f"{len(self.weights)} weights, {len(self.dims)} dims"
-            )
+            received = f"{len(self.weights)} weights, {len(self.dims)} dims"
+            raise user_error("`weights`", "be a number for each of `dims`", received)
         self.take_examples_of(self.loss)
 
     def build(self, vector_size, initializer_range):
@@ -440,10 +435,8 @@ def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
 def checked_size(mini_batch_size: int) -> int:
     """Returns a `mini_batch_size`. Raises `UserError` if it is not a positive integer."""
     if not is_integer(mini_batch_size) or mini_batch_size < 1:
-        raise UserError(
-            "`mini_batch_size` must be an integer of at least 1. Received: "
-            f"mini_batch_size={mini_batch_size!r}"
-        )
+        received = f"mini_batch_size={mini_batch_size!r}"
+        raise user_error("`mini_batch_size`", "be an integer of at least 1", received)
     return mini_batch_size
 
 

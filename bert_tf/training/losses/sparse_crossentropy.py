@@ -133,9 +133,7 @@ def balanced_class_weights(class_ids: np.ndarray, num_classes: int) -> list[floa
     ids = np.asarray(class_ids).reshape(-1)
     ids = ids[ids >= 0]
     if not ids.size or ids.max() >= num_classes:
-        raise DataError(
-            f"`class_ids` must have ids below {num_classes}. Received: {ids.size} ids, the largest "
-            f"one is {ids.max() if ids.size else None}"
-        )
+        received = f"{ids.size} ids, the largest one is {ids.max() if ids.size else None}"
+        raise user_error("`class_ids`", f"have ids below {num_classes}", received, DataError)
     counts = np.bincount(ids, minlength=num_classes)
     return [float(ids.size / (num_classes * count)) if count else 0.0 for count in counts]

@@ -6,7 +6,7 @@ Glossary: `B` rows, `T` tokens of a row.
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.labels import IGNORED, are_labels_of_tokens, check_ids
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
@@ -46,10 +46,8 @@ class TokenLoss:
         """
         for name in ("metrics", "weighted_metrics"):
             if kwargs.get(name) is not None:
-                raise UserError(
-                    f"`{name}` must be left out: {self.no_metrics}. "
-                    f"Received: {name}={kwargs[name]!r}"
-                )
+                received = f"{name}={kwargs[name]!r}"
+                raise user_error(f"`{name}`", f"be left out: {self.no_metrics}", received)
         super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
