@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.base.files import recover, staged_files
-from bert_tf.base.json_files import read_json, write_json
+from bert_tf.base.json_files import read_json_if_any, write_json
 from bert_tf.base.json_schema import (
     FLAG,
     OBJECT,
@@ -194,4 +194,4 @@ def read_if_exists(directory: str | os.PathLike, name: str, kind: Kind) -> dict[
         DataError: If it cannot be read.
     """
     path = os.path.join(directory, name)
-    return read_json(path, kind, DataError) if os.path.exists(path) else {}
+    return read_json_if_any(path, kind, DataError)

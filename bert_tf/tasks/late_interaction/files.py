@@ -10,7 +10,7 @@ import string
 from typing import Any
 
 from bert_tf.base.file_errors import file_error
-from bert_tf.base.json_files import read_json, write_json
+from bert_tf.base.json_files import read_json, read_json_if_any, write_json
 from bert_tf.base.json_schema import (
     FLAG,
     Kind,
@@ -113,7 +113,7 @@ class LateInteractionFiles(TaskFiles):
 
 def _colbert_options(opened: OpenedDirectory) -> dict[str, Any]:
     path = os.path.join(opened.path, _METADATA_FILE)
-    values = read_json(path, _METADATA) if os.path.exists(path) else {}
+    values = read_json_if_any(path, _METADATA)
     options = {
         ours: values[theirs]
         for theirs, ours, _ in _COLBERT_OPTIONS
@@ -136,7 +136,7 @@ def _multi_vector_options(opened: OpenedDirectory) -> dict[str, Any]:
     if "MultiVectorMask" in modules:
         options = _encoder_options(modules, prompts, opened.config.max_position_embeddings)
     else:
-        values = read_json(prompts, _PYLATE) if os.path.exists(prompts) else {}
+        values = read_json_if_any(prompts, _PYLATE)
         options = {
             ours: default if values.get(theirs) is None else values[theirs]
             for theirs, ours, _, default in _PYLATE_OPTIONS
@@ -149,7 +149,7 @@ def _multi_vector_options(opened: OpenedDirectory) -> dict[str, Any]:
 
 def _encoder_options(modules, prompts, longest):
     """Returns the options of a `MultiVectorEncoder`, without the size of its vectors."""
-    values = read_json(prompts, _PROMPTS) if os.path.exists(prompts) else {}
+    values = read_json_if_any(prompts, _PROMPTS)
     markers = values.get("prompts") or {}
     lengths = read_json(os.path.join(modules["Transformer"], TRANSFORMER_FILE), _LENGTHS)
     expansion = lengths.get("query_expansion") or {}

@@ -79,8 +79,7 @@ def mask_texts(
         word_starts = tf.gather(starts, tokens["token_ids"])
         return features_and_labels(_masked(tokens, streams, seed, word_starts, **options))
 
-    batches = parallel_map(rows, _also_for_no_rows(mask, rows.element_spec))
-    return batches.prefetch(tf.data.AUTOTUNE)
+    return parallel_map(rows, _also_for_no_rows(mask, rows.element_spec)).prefetch(tf.data.AUTOTUNE)
 
 
 class RowsToMask(TokenRows):
@@ -151,7 +150,7 @@ _masked_eagerly = traced(_masked, [_TOKENS, SPLITS, tf.TensorSpec([], tf.int64)]
 
 
 def _also_for_no_rows(function, spec):
-    """Returns a function of batches `[B]` that also takes B = 0, as a replica may have no rows.
+    """Returns a function of batches `[B]` that also takes B = 0.
 
     It lets `function` compute a row of zeros, without which there is no length to pad to.
     """

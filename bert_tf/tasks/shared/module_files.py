@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.base.json_files import read_json, write_json
+from bert_tf.base.json_files import read_json_if_any, write_json
 from bert_tf.base.json_schema import (
     Kind,
     integer,
@@ -46,10 +46,7 @@ def read_modules(directory: str) -> list[tuple[str, str]]:
     Raises:
         CheckpointError: If `modules.json` is damaged, or names a folder outside of the directory.
     """
-    path = os.path.join(directory, MODULES_FILE)
-    if not os.path.exists(path):
-        return []
-    modules = read_json(path, _MODULES)
+    modules = read_json_if_any(os.path.join(directory, MODULES_FILE), _MODULES)
     return [(m["type"].rpartition(".")[2], os.path.join(directory, m["path"])) for m in modules]
 
 
@@ -69,16 +66,11 @@ def shared_options(directory: str) -> dict[str, Any]:
     Raises:
         CheckpointError: If a file is damaged.
     """
-    options = {}
     path = os.path.join(transformer_folder(directory), TRANSFORMER_FILE)
-    if os.path.exists(path):
-        longest = read_json(path, _TRANSFORMER).get("max_seq_length")
-        options.update({"max_length": longest} if longest else {})
-    path = os.path.join(directory, MODEL_FILE)
-    if os.path.exists(path):
-        values = read_json(path, _MODEL)
-        options.update({name: values[name] for name in _PROMPT_OPTIONS if name in values})
-    return options
+    longest = read_json_if_any(path, _TRANSFORMER).get("max_seq_length")
+    values = read_json_if_any(os.path.join(directory, MODEL_FILE), _MODEL)
+    options = {"max_length": longest} if longest else {}
+    return options | {name: values[name] for name in _PROMPT_OPTIONS if name in values}
 
 
 def write_shared(

@@ -6,7 +6,7 @@ Reference: sentence-transformers, `SparseEncoder` and `SpladePooling`.
 import os
 
 from bert_tf.base.file_errors import file_error
-from bert_tf.base.json_files import read_json
+from bert_tf.base.json_files import read_json_if_any
 from bert_tf.base.json_schema import integer, may_lack, object_of, optional, text
 from bert_tf.models.task_files import TaskFiles
 from bert_tf.tasks.shared import module_files
@@ -36,11 +36,11 @@ class SparseEmbeddingFiles(TaskFiles):
             raise file_error(f"`type` in {path}", expected, kinds)
         (_, transformer), (_, pooling) = opened.modules
         path = os.path.join(transformer, module_files.TRANSFORMER_FILE)
-        task = _read(path, _TRANSFORMER).get("transformer_task", "feature-extraction")
+        task = read_json_if_any(path, _TRANSFORMER).get("transformer_task", "feature-extraction")
         if kinds[0] == "Transformer" and task != _TASK:
             raise file_error(f"`transformer_task` in {path}", f"be {_TASK!r}", repr(task))
-        values = _read(os.path.join(pooling, "config.json"), _POOLING_FILE)
-        model = _read(os.path.join(opened.path, module_files.MODEL_FILE), _MODEL)
+        values = read_json_if_any(os.path.join(pooling, "config.json"), _POOLING_FILE)
+        model = read_json_if_any(os.path.join(opened.path, module_files.MODEL_FILE), _MODEL)
         return {
             "pooling": values.get("pooling_strategy", "max"),
             "activation": values.get("activation_function", "relu"),
@@ -60,7 +60,3 @@ class SparseEmbeddingFiles(TaskFiles):
         if model.max_active_dims is not None:
             values["max_active_dims"] = model.max_active_dims
         module_files.write_shared(model, directory, modules, **values)
-
-
-def _read(path, kind):
-    return read_json(path, kind) if os.path.exists(path) else {}

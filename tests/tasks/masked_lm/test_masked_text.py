@@ -101,3 +101,12 @@ def test_wrong_options_are_told(tokenizer, tiny_vocabulary):
         batches_of(TEXTS, tokenizer, masking="word")
     with pytest.raises(ConfigError, match="mask_token=None"):
         batches_of(TEXTS, BertTokenizer(tiny_vocabulary, mask_token=None))
+
+
+@pytest.mark.parametrize("masking", ["token", "span"])
+def test_an_empty_batch(tokenizer, masking):
+    texts = tf.TensorSpec([None], tf.string)
+    dataset = tf.data.Dataset.from_generator(lambda: [[]], output_signature=texts)
+    ((features, labels),) = mask_texts(dataset, tokenizer, max_length=16, masking=masking)
+    assert features["token_ids"].shape[0] == labels["masked_ids"].shape[0] == 0
+    assert features["token_ids"].shape[1] == 2
