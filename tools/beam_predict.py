@@ -18,7 +18,7 @@ import os
 
 from bert_tf import tasks
 from bert_tf.base.optional_packages import require_package
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.beam_flags import is_local, num_workers, pipeline_options
 from bert_tf.tools.common.checks import flag_error
@@ -103,10 +103,9 @@ def text_names(chosen: str, formats: set[str]) -> tuple[str, ...]:
     texts = (FLAGS.text_column,) if pair is None else (FLAGS.text_column, pair)
     names = (*texts, *spec.given_inputs)
     if len({*names, FLAGS.answer_column}) <= len(names):
-        raise UserError(
-            "--text_column, --pair_column and --answer_column must be different. Received: "
-            f"{', '.join([*names, FLAGS.answer_column])}"
-        )
+        expected = "be different"
+        received = ", ".join([*names, FLAGS.answer_column])
+        raise user_error("--text_column, --pair_column and --answer_column", expected, received)
     return names
 
 
@@ -122,10 +121,8 @@ def require_kept(inputs, old):
     places = {os.path.realpath(path) for path in old}
     overwritten = sorted(path for path in inputs if os.path.realpath(path) in places)
     if overwritten:
-        raise UserError(
-            "--output_file must not be the path of input files, which would be replaced. "
-            f"Received: {', '.join(overwritten)}"
-        )
+        expected = "not be the path of input files, which would be replaced"
+        raise user_error("--output_file", expected, ", ".join(overwritten))
     letters = FLAGS.dead_letter_file
     if letters and "://" not in letters:
         tool.require_output_file(letters, "dead_letter_file", inputs)
@@ -148,10 +145,8 @@ def first_rows(shards, names) -> list:
     )
     rows = list(itertools.islice(rows, _FIRST_ROWS))
     if rows and not any(row.columns.keys() >= set(names) for row in rows):
-        raise UserError(
-            f"--text_column and --pair_column must be columns of the input. Received: "
-            f"{', '.join(names)}; {rows[0].source} has {', '.join(rows[0].columns)}"
-        )
+        received = f"{', '.join(names)}; {rows[0].source} has {', '.join(rows[0].columns)}"
+        raise user_error("--text_column and --pair_column", "be columns of the input", received)
     return rows
 
 

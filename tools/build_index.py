@@ -15,8 +15,9 @@ import contextlib
 import itertools
 import os
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.progress import progress_bar
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
 from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.search.index_files import require_index_or_nothing
@@ -55,27 +56,21 @@ def rows_of_input():
     path = FLAGS.input_file
     if not path.lower().endswith(SUFFIXES):
         if FLAGS["text_column"].present or FLAGS.id_column:
-            raise UserError(
-                f"--input_file must be a {', '.join(SUFFIXES)} file with --text_column and "
-                f"--id_column. Received: {path}, which is read as lines of texts"
-            )
+            expected = f"be a {', '.join(SUFFIXES)} file with --text_column and --id_column"
+            raise user_error("--input_file", expected, f"{path}, which is read as lines of texts")
         yield from ((None, text) for _, text in read_lines(path) if text.strip())
         return
     columns = [FLAGS.text_column, *([FLAGS.id_column] if FLAGS.id_column else [])]
     for line, row in read_table(path, columns=columns):
         text, name = row.get(FLAGS.text_column), FLAGS.text_column
         if not isinstance(text, str):
-            raise DataError(
-                f"{path}, line {line} must have a text in the column {name!r}. Received: {text!r}. "
-                f"The columns are {', '.join(row)}; set --text_column."
-            )
+            received = f"{text!r}. The columns are {', '.join(row)}; set --text_column."
+            raise data_error(path, f"have a text in the column {name!r}", received, line)
         row_id = row.get(FLAGS.id_column) if FLAGS.id_column else None
         if FLAGS.id_column and not isinstance(row_id, (str, int, float)):
-            raise DataError(
-                f"{path}, line {line} must have a string or a number in the column "
-                f"{FLAGS.id_column!r}. Received: {row_id!r}. The columns are {', '.join(row)}; set "
-                "--id_column."
-            )
+            expected = f"have a string or a number in the column {FLAGS.id_column!r}"
+            received = f"{row_id!r}. The columns are {', '.join(row)}; set --id_column."
+            raise data_error(path, expected, received, line)
         if text.strip():
             yield row_id, text
 

@@ -10,7 +10,7 @@ the milliseconds per text (from tokens to logits, in batches by tokens; the medi
 tasks and files are those of bert-tf run_classifier.
 """
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
@@ -43,20 +43,14 @@ def load_models(task):
     first = models[FLAGS.model_dirs[0]]
     for directory, model in models.items():
         if model.tokenizer is None:
-            raise UserError(
-                f"--model_dirs must be models with tokenizers. Received: {directory} without"
-            )
+            raise user_error("--model_dirs", "be models with tokenizers", f"{directory} without")
         if model.labels != first.labels:
-            raise UserError(
-                "--model_dirs must be models with the same labels in the same order. "
-                f"Received: {first.labels} in {FLAGS.model_dirs[0]}, {model.labels} in "
-                f"{directory}"
-            )
+            expected = "be models with the same labels in the same order"
+            received = f"{first.labels} in {FLAGS.model_dirs[0]}, {model.labels} in {directory}"
+            raise user_error("--model_dirs", expected, received)
         if model.tokenizer.vocabulary != first.tokenizer.vocabulary:
-            raise UserError(
-                "--model_dirs must be models with the same vocabulary. Received: "
-                f"{directory} has another one than {FLAGS.model_dirs[0]}"
-            )
+            received = f"{directory} has another one than {FLAGS.model_dirs[0]}"
+            raise user_error("--model_dirs", "be models with the same vocabulary", received)
     for precision in FLAGS.precisions:
         for directory in FLAGS.model_dirs:
             if models[directory].backbone.quantization is None:
@@ -71,9 +65,7 @@ def main():
 
     wrong = [name for name in FLAGS.precisions if name not in PRECISIONS]
     if wrong:
-        raise UserError(
-            f"--precisions must be among {', '.join(PRECISIONS)}. Received: {', '.join(wrong)}"
-        )
+        raise user_error("--precisions", f"be among {', '.join(PRECISIONS)}", ", ".join(wrong))
 
     if not FLAGS.model_dirs or len(set(FLAGS.model_dirs)) != len(FLAGS.model_dirs):
         raise flag_error("model_dirs", "must be different directories")

@@ -12,7 +12,7 @@ import glob
 import json
 import statistics
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -36,10 +36,8 @@ def read_results(path):
         pairs = [line.split(" = ") for line in text.splitlines() if line.strip()]
         return {name.removeprefix("eval_"): float(value) for name, value in pairs}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(
-            f"{path} must be a file with lines of `name = value`, or a scores.json. "
-            f"Received: {error}"
-        ) from None
+        expected = "be a file with lines of `name = value`, or a scores.json"
+        raise user_error(path, expected, error) from None
 
 
 def read_run(argument):

@@ -16,7 +16,7 @@ its inputs and outputs. The checkpoint's class or its head says what the model i
 
 import dataclasses
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checkpoint_flags import exported_specs, load_tokenizer
 from bert_tf.tools.common.checks import flag_error
@@ -92,10 +92,8 @@ def write_saved_model():
     options = {} if tokenizer is None else {"tokenizer": tokenizer}
     model = model_class.from_pretrained(FLAGS.input, config_file=FLAGS.config_file, **options)
     if model.tokenizer is None:
-        raise UserError(
-            f"--vocab_file must be given for a SavedModel of {FLAGS.input}, which has no "
-            "vocabulary. Received: --vocab_file=None"
-        )
+        expected = f"be given for a SavedModel of {FLAGS.input}, which has no vocabulary"
+        raise user_error("--vocab_file", expected, "--vocab_file=None")
     path = export(model, FLAGS.output, pairs=FLAGS.pairs)
     print(as_text(read_description(path)))
     if FLAGS.verify:

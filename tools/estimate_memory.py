@@ -13,7 +13,7 @@ import dataclasses
 import os
 
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
@@ -67,10 +67,8 @@ def make_run() -> PretrainingRun:
         if FLAGS[name].value > limit:
             raise flag_error(name, f"must be at most {limit}, {what}")
     if batch % parts:
-        raise UserError(
-            "--train_batch_size must be a multiple of --num_replicas × "
-            f"--gradient_accumulation_steps, {parts}. Received: --train_batch_size={batch}"
-        )
+        expected = f"be a multiple of --num_replicas × --gradient_accumulation_steps, {parts}"
+        raise user_error("--train_batch_size", expected, f"--train_batch_size={batch}")
     names = [field.name for field in dataclasses.fields(PretrainingRun)]
     return PretrainingRun(config, **{name: FLAGS[name].value for name in names[1:]})
 

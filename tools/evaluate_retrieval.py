@@ -27,7 +27,7 @@ The tool prints a table for each data set and the mean over the data sets, and w
 import logging
 import os
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, user_error
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checks import options_of, positive_integers, require_one
 from bert_tf.tools.common.console import print_result
@@ -81,10 +81,8 @@ def check_flags():
         raise UserError(f"--{needed} must be set with --{mode}. Received: none")
     for name in foreign:
         if FLAGS[name].present:
-            raise UserError(
-                f"--{name} must be used with --{other}. Received: --{name}={FLAGS[name].value} "
-                f"and --{mode}"
-            )
+            received = f"--{name}={FLAGS[name].value} and --{mode}"
+            raise user_error(f"--{name}", f"be used with --{other}", received)
     cutoffs = positive_integers("k")
     if not cutoffs:
         raise UserError("--k must have at least one number. Received: --k=")
@@ -109,10 +107,9 @@ def read_data_set(data_set):
     qrels, queries = read_qrels(data_set.qrels), read_queries(data_set.queries)
     unknown = [query for query in qrels if query not in queries]
     if unknown:
-        raise DataError(
-            f"{data_set.queries} must have every query of {data_set.qrels}. Received: "
-            f"{len(unknown)} missing: {unknown[:3]}"
-        )
+        expected = f"have every query of {data_set.qrels}"
+        received = f"{len(unknown)} missing: {unknown[:3]}"
+        raise user_error(data_set.queries, expected, received, DataError)
     ids = {id_ for id_, _ in read_corpus(data_set.corpus)}
     if not ids:
         raise DataError(f"{data_set.corpus} must have documents. Received: none.")

@@ -19,7 +19,7 @@ import numpy as np
 from bert_tf.base.files import atomic_path
 from bert_tf.base.json_files import read_json
 from bert_tf.base.optional_packages import require_package
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -41,15 +41,13 @@ def require_portable(directory: str) -> dict:
     try:
         description = read_description(directory)
     except UserError as error:
-        raise UserError(
-            "--saved_model must be a directory written by bert-tf export_saved_model, such as "
-            f"serving/reviews/1. Received: --saved_model={directory} ({error})"
-        ) from None
+        expected = "be a directory written by bert-tf export_saved_model, such as serving/reviews/1"
+        received = f"--saved_model={directory} ({error})"
+        raise user_error("--saved_model", expected, received) from None
     if not description["portable"]:
-        raise UserError(
-            "--saved_model must be exported with --portable, as ONNX has no fused operations. "
-            f"Received: --saved_model={directory}, exported with --noportable"
-        )
+        expected = "be exported with --portable, as ONNX has no fused operations"
+        received = f"--saved_model={directory}, exported with --noportable"
+        raise user_error("--saved_model", expected, received)
     return description
 
 
@@ -156,19 +154,17 @@ def check(path: str, function, batches, tolerance: float) -> float:
             reference = expected[name].numpy()
             if reference.dtype == object:
                 if not np.array_equal(reference, np.char.encode(received.astype(str))):
-                    raise UserError(
-                        f"The output {name!r} of onnxruntime must be that of TensorFlow. Received: "
-                        "other strings"
-                    )
+                    expected = "be that of TensorFlow"
+                    received = "other strings"
+                    raise user_error(f"The output {name!r} of onnxruntime", expected, received)
                 continue
             scale = max(1.0, float(np.abs(reference).max()))
             # Unlike max, np.maximum keeps NaN.
             worst = float(np.maximum(worst, np.abs(received - reference).max() / scale))
     if not worst <= tolerance:
-        raise UserError(
-            f"onnxruntime and TensorFlow must differ by at most --tolerance={tolerance:.0e}. "
-            f"Received: {worst:.2e}. No file was written."
-        )
+        expected = f"differ by at most --tolerance={tolerance:.0e}"
+        received = f"{worst:.2e}. No file was written."
+        raise user_error("onnxruntime and TensorFlow", expected, received)
     return worst
 
 

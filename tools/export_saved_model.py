@@ -15,7 +15,7 @@ operations of bert_tf (--noportable), but slower than float32 with stock operati
 With --noportable, --precision=auto is the fastest without 8-bit integers.
 """
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.console import print_result
@@ -50,15 +50,11 @@ _HOW_TO_QUANTIZE = ("calibration_file", "attention", "skip", "activations")
 def main():
     precision = FLAGS.precision
     if precision and FLAGS.portable:
-        raise UserError(
-            "--portable must be false with --precision: prepacked kernels need the fused "
-            "operations. Received: --portable=True. Add --noportable."
-        )
+        expected = "be false with --precision: prepacked kernels need the fused operations"
+        raise user_error("--portable", expected, "--portable=True. Add --noportable.")
     if FLAGS.quantize and precision not in (None, "float32"):
-        raise UserError(
-            "--precision must be float32 with --quantize: that is the precision of layers that "
-            f"--skip names. Received: --precision={precision}"
-        )
+        expected = "be float32 with --quantize: that is the precision of layers that --skip names"
+        raise user_error("--precision", expected, f"--precision={precision}")
     given = [name for name in _HOW_TO_QUANTIZE if FLAGS[name].value != FLAGS[name].default]
     if given and not FLAGS.quantize:
         raise flag_error(given[0], "must be used with --quantize=int8", "quantize")

@@ -24,7 +24,7 @@ import json
 
 from bert_tf.base.files import atomic_path
 from bert_tf.base.progress import progress_bar
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import original_flags, tool
 from bert_tf.tools.common.checkpoint_flags import define_files, load_tokenizer
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
@@ -71,10 +71,8 @@ def load_extractor(layers):
     tokenizer = load_tokenizer(path) or BertTokenizer.from_pretrained(path)
     count = backbone.config.num_hidden_layers
     if not all(-count <= layer < count for layer in layers):
-        raise UserError(
-            f"--layers must be numbers from {-count} to {count - 1}, as the model has {count} "
-            f"blocks. Received: --layers={FLAGS.layers}"
-        )
+        expected = f"be numbers from {-count} to {count - 1}, as the model has {count} blocks"
+        raise user_error("--layers", expected, f"--layers={FLAGS.layers}")
     # The first of the extractor's hidden states is the output of the embeddings.
     indices = [layer + 1 if layer >= 0 else layer for layer in layers]
     return BertFeatureExtractor(
@@ -113,10 +111,9 @@ def read_labels(num_lines):
         return None
     labels = read_single_texts(FLAGS.projector_labels)
     if len(labels) != num_lines:
-        raise UserError(
-            f"--projector_labels must be a file of {num_lines} lines, one for each line of "
-            f"--input_file. Received: {len(labels)} lines in {FLAGS.projector_labels}"
-        )
+        expected = f"be a file of {num_lines} lines, one for each line of --input_file"
+        received = f"{len(labels)} lines in {FLAGS.projector_labels}"
+        raise user_error("--projector_labels", expected, received)
     return labels
 
 
@@ -145,17 +142,13 @@ def projections_of(extractor, examples, labels):
 def check_flags(examples):
     """Refuses flags that do not fit together or to the lines."""
     if not FLAGS.output_file and not FLAGS.projector_dir:
-        raise UserError(
-            "At least one of --output_file and --projector_dir must be set. Received: none"
-        )
+        raise user_error("At least one of --output_file and --projector_dir", "be set", "none")
     for name in ("projector_word", "projector_labels"):
         if FLAGS[name].value is not None and not FLAGS.projector_dir:
             raise UserError(f"--projector_dir must be set with --{name}. Received: none")
     if FLAGS.projector_word is not None and any(len(example) > 1 for example in examples):
-        raise UserError(
-            "--projector_word must be used with single texts. Received: pairs in "
-            f"{FLAGS.input_file}"
-        )
+        received = f"pairs in {FLAGS.input_file}"
+        raise user_error("--projector_word", "be used with single texts", received)
 
 
 def main():
@@ -163,10 +156,8 @@ def main():
     try:
         layers = [int(part) for part in FLAGS.layers.split(",")] if FLAGS.output_file else [-1]
     except ValueError:
-        raise UserError(
-            "--layers must be whole numbers, separated by commas. Received: "
-            f"--layers={FLAGS.layers}"
-        ) from None
+        received = f"--layers={FLAGS.layers}"
+        raise user_error("--layers", "be whole numbers, separated by commas", received) from None
     examples = read_examples(FLAGS.input_file)
     check_flags(examples)
     labels = read_labels(len(examples))

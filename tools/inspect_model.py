@@ -12,7 +12,7 @@ and ends. Otherwise the page is served on this machine until Ctrl-C.
 
 import os
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
@@ -47,10 +47,8 @@ def check_flags():
     if FLAGS.text is None:
         raise UserError("--text must be given with --output. Received: --text=None")
     if FLAGS["host"].present or FLAGS["port"].present:
-        raise UserError(
-            "--host and --port must be given without --output, which writes a file and serves no "
-            f"page. Received: {_given('host', 'port')}"
-        )
+        expected = "be given without --output, which writes a file and serves no page"
+        raise user_error("--host and --port", expected, _given("host", "port"))
     tool.require_output_file(FLAGS.output, "output")
 
 

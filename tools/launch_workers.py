@@ -26,7 +26,7 @@ import os
 import shutil
 import sys
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.worker_group import WorkerGroup, free_addresses, require_free_ports
@@ -64,10 +64,8 @@ define_flags("""
 def command_of(arguments):
     """Returns the command line of a worker."""
     if not arguments:
-        raise UserError(
-            "A program must follow `--`, such as -- bert-tf run_pretraining --output_dir=out. "
-            "Received: no program."
-        )
+        expected = "follow `--`, such as -- bert-tf run_pretraining --output_dir=out"
+        raise user_error("A program", expected, "no program.")
     program = arguments[0]
     if program == "-m":
         if len(arguments) == 1:
@@ -77,10 +75,8 @@ def command_of(arguments):
         return [sys.executable, *arguments]
     found = shutil.which(program)
     if found is None:
-        raise UserError(
-            "The program after `--` must be a Python file, `-m` with a module, or a program on "
-            f"PATH. Received: {program}"
-        )
+        expected = "be a Python file, `-m` with a module, or a program on PATH"
+        raise user_error("The program after `--`", expected, program)
     return [found, *arguments[1:]]
 
 
@@ -103,24 +99,20 @@ def indices_of_workers():
     """Returns the indices of this machine's workers."""
     indices = range(FLAGS.first_worker, FLAGS.first_worker + FLAGS.num_workers)
     if FLAGS.hosts is None and FLAGS.first_worker:
-        raise UserError(
-            "--first_worker must be set with --hosts, the addresses of all workers. Received: "
-            f"--first_worker={FLAGS.first_worker} without --hosts."
-        )
+        expected = "be set with --hosts, the addresses of all workers"
+        received = f"--first_worker={FLAGS.first_worker} without --hosts."
+        raise user_error("--first_worker", expected, received)
     if FLAGS.hosts is not None and indices.stop > len(FLAGS.hosts):
-        raise UserError(
-            f"--first_worker + --num_workers must be at most {len(FLAGS.hosts)}, the number of "
-            f"--hosts. Received: {FLAGS.first_worker} + {FLAGS.num_workers}."
-        )
+        expected = f"be at most {len(FLAGS.hosts)}, the number of --hosts"
+        received = f"{FLAGS.first_worker} + {FLAGS.num_workers}."
+        raise user_error("--first_worker + --num_workers", expected, received)
     return indices
 
 
 def policy_of_flags():
     statuses = FLAGS.final_statuses
     if not all(status.isdecimal() and 0 < int(status) < 256 for status in statuses):
-        raise UserError(
-            f"--final_statuses must be integers from 1 to 255. Received: {','.join(statuses)}"
-        )
+        raise user_error("--final_statuses", "be integers from 1 to 255", ",".join(statuses))
     return RestartPolicy(
         max_restarts=FLAGS.max_restarts,
         progress_seconds=FLAGS.progress_seconds,

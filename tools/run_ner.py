@@ -19,7 +19,7 @@ The tool writes to --output_dir:
 
 import os
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, user_error
 from bert_tf.tasks.token_classification.files import TAG_FILE_FORMATS, conll_lines, read_tagged_text
 from bert_tf.tasks.token_classification.tag_schemes import (
     OUTSIDE,
@@ -100,9 +100,8 @@ def label_list(tags):
     found = {tag for row in tags for tag in row}
     if FLAGS.labels:
         if unknown := sorted(found.difference(FLAGS.labels)):
-            raise DataError(
-                f"--labels must have all tags of the training data. Received: none of {unknown}"
-            )
+            received = f"none of {unknown}"
+            raise user_error("--labels", "have all tags of the training data", received, DataError)
         return FLAGS.labels
     if FLAGS.scheme == "none":
         return sorted(found)
@@ -113,10 +112,9 @@ def label_list(tags):
 def check_labels(labels):
     """Refuses labels that are no tags of --scheme."""
     if FLAGS.scheme != "none" and not are_span_tags(labels):
-        raise UserError(
-            f"The labels must be tags of the scheme {FLAGS.scheme}, such as {OUTSIDE} and B-PER. "
-            f"Received: {labels}. For tags of single words, set --scheme=none"
-        )
+        expected = f"be tags of the scheme {FLAGS.scheme}, such as {OUTSIDE} and B-PER"
+        received = f"{labels}. For tags of single words, set --scheme=none"
+        raise user_error("The labels", expected, received)
 
 
 def load_model(labels):

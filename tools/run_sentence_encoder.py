@@ -27,7 +27,7 @@ import numpy as np
 from bert_tf.base.array_files import save_array
 from bert_tf.base.files import atomic_path
 from bert_tf.config import POOLING_MODES
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, user_error
 from bert_tf.tasks.sentence_embedding.files import (
     read_labelled_pairs,
     read_scored_pairs,
@@ -92,9 +92,8 @@ def read_train_data():
         texts, names = read_labelled_pairs(FLAGS.train_file)
         classes = sorted(set(map(str, names)))
         if len(classes) < 2:
-            raise DataError(
-                f"{FLAGS.train_file} must have at least two different labels. Received: {classes}"
-            )
+            expected = "have at least two different labels"
+            raise user_error(FLAGS.train_file, expected, classes, DataError)
         ids = {name: index for index, name in enumerate(classes)}
         labels = np.array([ids[str(name)] for name in names], np.int32)
         loss = fine_tuning.class_loss(labels, len(classes))
@@ -107,10 +106,8 @@ def read_train_data():
     if FLAGS.objective == "ranking":
         return texts, guide_vectors(texts) if FLAGS.guide_dir else None, ranking_loss()
     if len(texts) < 3:
-        raise DataError(
-            f"{FLAGS.train_file} must have a column `negative` for --objective=triplet. Received: "
-            "none"
-        )
+        expected = "have a column `negative` for --objective=triplet"
+        raise user_error(FLAGS.train_file, expected, "none", DataError)
     return texts, None, sentence_losses.TripletLoss(FLAGS.distance, FLAGS.margin)
 
 
@@ -181,15 +178,12 @@ def check_flags():
             "do_train", "must be true with --whitening_file, as only training writes the model"
         )
     if FLAGS.objective != "classification" and fine_tuning_flags.changes_loss():
-        raise UserError(
-            "--label_smoothing, --focal_gamma and --class_weights must be used with "
-            f"--objective=classification. Received: --objective={FLAGS.objective}"
-        )
+        expected = "be used with --objective=classification"
+        received = f"--objective={FLAGS.objective}"
+        raise user_error("--label_smoothing, --focal_gamma and --class_weights", expected, received)
     if FLAGS.guide_dir and FLAGS.symmetric:
-        raise UserError(
-            "--symmetric must be false with --guide_dir, whose loss compares all texts of a batch. "
-            "Received: --symmetric"
-        )
+        expected = "be false with --guide_dir, whose loss compares all texts of a batch"
+        raise user_error("--symmetric", expected, "--symmetric")
     if positive_integers("matryoshka_dims") and FLAGS.objective == "classification":
         raise UserError(
             "--objective must be ranking, triplet or cosine with --matryoshka_dims: the classifier "

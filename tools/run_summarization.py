@@ -25,7 +25,7 @@ The tool writes to --output_dir:
     lora.safetensors        the LoRA weights, with --lora_rank
 """
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.tools.common import (
     fine_tuning_flags,
     generation_flags,
@@ -59,15 +59,11 @@ def check_method():
     wrong = generation_flags.WRITING if is_extractive else _EXTRACTIVE
     given = [f"--{name}" for name in wrong if FLAGS[name].present]
     if given:
-        raise UserError(
-            f"{', '.join(given)} must not be set with --method={FLAGS.method}, which has no use "
-            f"for such flags. Received: --method={FLAGS.method}"
-        )
+        expected = f"not be set with --method={FLAGS.method}, which has no use for such flags"
+        raise user_error(", ".join(given), expected, f"--method={FLAGS.method}")
     if is_extractive and fine_tuning_flags.changes_loss():
-        raise UserError(
-            "--label_smoothing and --focal_gamma must be used with --method=abstractive. "
-            "Received: --method=extractive"
-        )
+        expected = "be used with --method=abstractive"
+        raise user_error("--label_smoothing and --focal_gamma", expected, "--method=extractive")
 
 
 def main():

@@ -15,7 +15,7 @@ import json
 import sys
 
 from bert_tf.base.files import atomic_path
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
@@ -98,14 +98,11 @@ def main():
         raise UserError("Only one of --query and --query_file must be set. Received: both")
     is_typed = not (FLAGS.query or FLAGS.query_file)
     if is_typed and not sys.stdin.isatty():
-        raise UserError(
-            "--query or --query_file must be set where queries cannot be typed. Received: neither, "
-            "and standard input is not a terminal"
-        )
+        expected = "be set where queries cannot be typed"
+        received = "neither, and standard input is not a terminal"
+        raise user_error("--query or --query_file", expected, received)
     if is_typed and FLAGS.output_file:
-        raise UserError(
-            "--output_file must be used with --query or --query_file. Received: neither"
-        )
+        raise user_error("--output_file", "be used with --query or --query_file", "neither")
     if FLAGS.output_file:
         inputs = [FLAGS.query_file] if FLAGS.query_file else []
         tool.require_output_file(FLAGS.output_file, "output_file", inputs)

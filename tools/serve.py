@@ -14,7 +14,7 @@ import os
 import re
 
 from bert_tf.base.optional_packages import without_packages
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.server.api_keys import read_api_keys
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import flag_error
@@ -85,10 +85,8 @@ _LIMITS = define_flags("""
 def model_name() -> str:
     name = FLAGS.model_name or os.path.basename(os.path.abspath(FLAGS.model))
     if not re.fullmatch(r"[^/:\s]+", name):
-        raise UserError(
-            "--model_name must be a name without slashes, colons and spaces. "
-            f"Received: --model_name={name}"
-        )
+        received = f"--model_name={name}"
+        raise user_error("--model_name", "be a name without slashes, colons and spaces", received)
     return name
 
 

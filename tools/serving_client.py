@@ -30,7 +30,7 @@ import urllib.parse
 import urllib.request
 
 from bert_tf.base.optional_packages import require_package
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.server.api_keys import authorization
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
@@ -141,10 +141,8 @@ def ask_rest(server: str, inputs: dict[str, list[str]], timeout: float) -> list:
     except (ValueError, KeyError, TypeError, RecursionError):
         predictions = None
     if not isinstance(predictions, list):
-        raise UserError(
-            f"{server} must answer with TensorFlow Serving's JSON. "
-            f"Received: {text[:200].decode('utf-8', errors='replace')!r}"
-        )
+        received = f"{text[:200].decode('utf-8', errors='replace')!r}"
+        raise user_error(server, "answer with TensorFlow Serving's JSON", received)
     return predictions
 
 
@@ -221,9 +219,7 @@ def _message(body: bytes) -> str:
 def given_inputs() -> dict[str, list[str]]:
     inputs = {name: FLAGS[name].value for name in INPUTS if FLAGS[name].value}
     if not inputs:
-        raise UserError(
-            "--text, --text and --pair, or --question and --context must be set. Received: none"
-        )
+        raise user_error("--text, --text and --pair, or --question and --context", "be set", "none")
     counts = {name: len(texts) for name, texts in inputs.items()}
     if len(set(counts.values())) > 1:
         raise UserError(f"All inputs must be given the same number of times. Received: {counts}")

@@ -7,7 +7,7 @@ import os
 import shlex
 
 from bert_tf.base import optional_packages
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common.checks import flag_error, require
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -71,9 +71,8 @@ def _parsed(given: list[str]):
             known = result.get_all_options()
     except SystemExit:
         error = message.getvalue().strip().rpartition("error: ")[2]
-        raise UserError(
-            f"--beam_options must be options of Beam. Received: {FLAGS.beam_options!r}, {error}"
-        ) from None
+        received = f"{FLAGS.beam_options!r}, {error}"
+        raise user_error("--beam_options", "be options of Beam", received) from None
     unknown = result.get_all_options(retain_unknown_options=True).keys() - known.keys()
     if unknown:
         raise UserError(
@@ -106,16 +105,13 @@ def _further_options() -> list[str]:
     try:
         given = shlex.split(FLAGS.beam_options)
     except ValueError as error:  # a quotation mark without its pair
-        raise UserError(
-            f"--beam_options must be options of Beam. Received: {FLAGS.beam_options!r} ({error})"
-        ) from None
+        received = f"{FLAGS.beam_options!r} ({error})"
+        raise user_error("--beam_options", "be options of Beam", received) from None
     own = ("runner", "direct_num_workers", "setup_file")
     for option in given:
         name = option.removeprefix("--").partition("=")[0]
         if not option.startswith("--") or not name:
-            raise UserError(
-                f"--beam_options must be of the form --name=value. Received: {option!r}"
-            )
+            raise user_error("--beam_options", "be of the form --name=value", repr(option))
         if name in own:
             raise UserError(f"--{name} must be a flag of its own, outside of --beam_options")
     return given

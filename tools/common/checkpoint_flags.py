@@ -3,7 +3,7 @@
 import os
 
 from bert_tf import tasks
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -112,8 +112,6 @@ def new_tokenizer(**options):
 def require_vocabulary_of(config, tokenizer):
     """Requires that --vocab_file has as many entries as --bert_config_file says."""
     if tokenizer.vocab_size != config.vocab_size:
-        raise UserError(
-            f"--vocab_file must have {config.vocab_size} entries, the vocab_size of "
-            f"{FLAGS.bert_config_file}. Received: --vocab_file={FLAGS.vocab_file} with "
-            f"{tokenizer.vocab_size}"
-        )
+        expected = f"have {config.vocab_size} entries, the vocab_size of {FLAGS.bert_config_file}"
+        received = f"--vocab_file={FLAGS.vocab_file} with {tokenizer.vocab_size}"
+        raise user_error("--vocab_file", expected, received)

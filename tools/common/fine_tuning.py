@@ -7,7 +7,7 @@ loading and saving the model.
 import os
 
 from bert_tf.config import MULTI_LABEL
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.tools.common.checks import flag_error, options_of
 from bert_tf.tools.common.console import training_verbose
 from bert_tf.tools.common.fine_tuning_flags import changes_loss, value_of
@@ -134,10 +134,9 @@ def classifier_loss(model, targets):
     import keras
 
     if FLAGS.class_weights is not None:
-        raise UserError(
-            "--class_weights must not be set for a task with several labels per example. Received: "
-            f"--class_weights={','.join(FLAGS.class_weights)}. Use --focal_gamma instead."
-        )
+        expected = "not be set for a task with several labels per example"
+        received = f"--class_weights={','.join(FLAGS.class_weights)}. Use --focal_gamma instead."
+        raise user_error("--class_weights", expected, received)
     if FLAGS.focal_gamma:
         return keras.losses.BinaryFocalCrossentropy(
             gamma=FLAGS.focal_gamma, label_smoothing=FLAGS.label_smoothing, from_logits=True

@@ -7,7 +7,7 @@ calls `check_flags` before any work.
 from bert_tf.adapt.lora import LORA_LAYERS
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -112,9 +112,7 @@ def check_flags(works=WORKS, has_dev=True):
     """
     if works and not any(FLAGS[work].value for work in works):
         *others, last = (f"--{work}" for work in works)
-        raise UserError(
-            f"At least one of {', '.join(others)} and {last} must be true. Received: none"
-        )
+        raise user_error(f"At least one of {', '.join(others)} and {last}", "be true", "none")
     for work, needed in works.items():
         for name in needed:
             if FLAGS[work].value and not FLAGS[name].value:
@@ -133,10 +131,8 @@ def check_flags(works=WORKS, has_dev=True):
         if not float(FLAGS.num_train_epochs).is_integer():
             raise flag_error("num_train_epochs", "must be a whole number with --keep_best")
         if not has_dev:
-            raise UserError(
-                "--keep_best must have a dev file to score after each epoch. Received: no dev "
-                "file, or --do_eval=False"
-            )
+            received = "no dev file, or --do_eval=False"
+            raise user_error("--keep_best", "have a dev file to score after each epoch", received)
     if value_of("augment_swap"):
         require_package("keras_hub.layers", "--augment_swap")
     freezes = {name: value_of(name) for name in ("freeze_layers", "unfreeze_every", "lora_rank")}
@@ -155,10 +151,9 @@ def changes_loss():
 def require_classes(task):
     """Refuses the flags for the loss on classes if the labels of the task are numbers."""
     if task.problem_type == REGRESSION and changes_loss():
-        raise UserError(
-            "--label_smoothing, --focal_gamma and --class_weights must be used with classes. "
-            f"Received: --task_name={FLAGS.task_name}, whose labels are numbers"
-        )
+        expected = "be used with classes"
+        received = f"--task_name={FLAGS.task_name}, whose labels are numbers"
+        raise user_error("--label_smoothing, --focal_gamma and --class_weights", expected, received)
 
 
 def value_of(name):

@@ -2,7 +2,8 @@
 
 import os
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.base.file_errors import data_error
+from bert_tf.errors import DataError, UserError, user_error
 from bert_tf.inputs.tables.table_files import find_table, read_table
 from bert_tf.inputs.tables.tsv import read_tsv
 from bert_tf.tools.common import (
@@ -174,10 +175,8 @@ def check_flags():
         )
     given = [f"--{name}={FLAGS[name].value}" for name in _TWO_BERTS if FLAGS[name].present]
     if FLAGS.architecture == "prefix_lm" and given:
-        raise UserError(
-            f"{', '.join(given)} must be used with --architecture=encoder_decoder: a prefix_lm is "
-            "one BERT. Received: --architecture=prefix_lm"
-        )
+        expected = "be used with --architecture=encoder_decoder: a prefix_lm is one BERT"
+        raise user_error(", ".join(given), expected, "--architecture=prefix_lm")
     if FLAGS.train_token_budget and FLAGS["train_batch_size"].present:
         raise UserError(
             "At most one of --train_batch_size and --train_token_budget must be set. Received: "
@@ -211,10 +210,8 @@ def read_pairs(split, needs_targets=True):
     if not sources:
         raise DataError(f"{path} must have texts. Received: none")
     if targets and len(targets) < len(sources):
-        raise DataError(
-            f"{path} must have a {FLAGS.target_column} in every line or in none. Received: "
-            f"{len(targets)} in {len(sources)} lines"
-        )
+        received = f"{len(targets)} in {len(sources)} lines"
+        raise data_error(path, f"have a {FLAGS.target_column} in every line or in none", received)
     return sources, targets or None
 
 
@@ -222,17 +219,13 @@ def _plain_lines(path):
     """Yields the line number, the source and the target, or None without a tab."""
     for line, texts in read_tsv(path):
         if len(texts) > 2:
-            raise DataError(
-                f"{path}, line {line} must be source<TAB>target. Received: {len(texts)} fields"
-            )
+            raise data_error(path, "be source<TAB>target", f"{len(texts)} fields", line)
         yield line, [*texts, None][:2]
 
 
 def _named_lines(path, names):
     for line, row in read_table(path, columns=names):
         if names[0] not in row:
-            raise DataError(
-                f"{path}, line {line} must have the column {names[0]}. Received: "
-                f"{', '.join(row)}. See --source_column."
-            )
+            received = f"{', '.join(row)}. See --source_column."
+            raise data_error(path, f"have the column {names[0]}", received, line)
         yield line, [row.get(name) for name in names]

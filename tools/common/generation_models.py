@@ -2,7 +2,7 @@
 
 import os
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.tools.common import checkpoint_flags
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.flag_table import FLAGS
@@ -62,10 +62,8 @@ def _model_to_train():
     if path and _is_of_architecture(path):
         given = [f"--{name}" for name in _network_options() if FLAGS[name].present]
         if given:
-            raise UserError(
-                f"{', '.join(given)} must not be set with an encoder-decoder model, which has its "
-                f"own. Received: --init_checkpoint={path}"
-            )
+            expected = "not be set with an encoder-decoder model, which has its own"
+            raise user_error(", ".join(given), expected, f"--init_checkpoint={path}")
         return _opened(path)
     encoder, decoder = FLAGS.encoder or path, FLAGS.decoder or path
     return _model_class().from_encoder_decoder_pretrained(

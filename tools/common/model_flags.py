@@ -1,6 +1,6 @@
 """The flags for a trained model of any task, and for the texts to calibrate it with."""
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common.checkpoint_flags import exported_specs
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_texts
@@ -56,10 +56,8 @@ def define_quantization():
 def quantization_arguments() -> dict:
     """Returns the arguments of `quantize` that the flags of `define_quantization` give."""
     if FLAGS.activations == "static" and FLAGS.calibration_file is None:
-        raise UserError(
-            "--calibration_file must be given with --activations=static, whose scales come from "
-            "its texts. Received: --calibration_file=None"
-        )
+        expected = "be given with --activations=static, whose scales come from its texts"
+        raise user_error("--calibration_file", expected, "--calibration_file=None")
     texts = None if FLAGS.calibration_file is None else read_texts(FLAGS.calibration_file)
     most = FLAGS.calibration_texts
     if texts is not None:

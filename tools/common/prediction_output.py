@@ -8,7 +8,7 @@ import sys
 from bert_tf.base.files import atomic_path
 from bert_tf.base.json_values import as_json
 from bert_tf.config import MULTI_LABEL, REGRESSION
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.inputs.tables.table_files import SUFFIXES
 from bert_tf.inputs.tables.table_writer import open_table
 
@@ -85,10 +85,8 @@ def require_new_columns(known, predicted) -> None:
     """Raises `UserError` if the input has a column of the name of a prediction."""
     both = sorted(set(known) & set(predicted))
     if both:
-        raise UserError(
-            f"The input must have no column with the name of a prediction. Received: {both}. "
-            "Rename these columns, or remove them."
-        )
+        received = f"{both}. Rename these columns, or remove them."
+        raise user_error("The input", "have no column with the name of a prediction", received)
 
 
 def _joined(model, rows, answers):

@@ -5,7 +5,7 @@ import itertools
 import os
 from typing import NamedTuple
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, user_error
 from bert_tf.inputs.tables.parquet_files import ParquetRows
 from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
 from bert_tf.inputs.tables.tsv import read_tsv
@@ -69,10 +69,9 @@ def about_how_many_rows() -> int | None:
 def _rows():
     by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
     if by_name and not source_name().lower().endswith(SUFFIXES):
-        raise UserError(
-            f"--input_file must be a {', '.join(SUFFIXES)} file with --text_column and "
-            f"--pair_column. Received: {source_name()}, which is read as lines of texts"
-        )
+        expected = f"be a {', '.join(SUFFIXES)} file with --text_column and --pair_column"
+        received = f"{source_name()}, which is read as lines of texts"
+        raise user_error("--input_file", expected, received)
     if FLAGS.text:
         return _of_fields(enumerate((text.split("\t") for text in FLAGS.text), start=1))
     if FLAGS.input_file == STDIN:
@@ -107,8 +106,6 @@ def _checked(rows):
     for row in rows:
         width = width or len(row.texts)
         if len(row.texts) != width:
-            raise UserError(
-                f"{source_name()}, line {row.line} must be {width} tab-separated texts, as the "
-                f"first. Received: {len(row.texts)}"
-            )
+            expected = f"be {width} tab-separated texts, as the first"
+            raise user_error(f"{source_name()}, line {row.line}", expected, len(row.texts))
         yield row

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bert_tf.config import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.tasks.text_classification.official_tasks import TASKS, table_task, xnli_task
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
@@ -80,10 +80,9 @@ def read_examples(task, split, labels=None):
     examples = task.read(FLAGS.data_dir, split, labels)
     for number, example in enumerate(examples, start=1):
         if example.label is None:
-            raise UserError(
-                f"{task.path(FLAGS.data_dir, split)} must have a label for every example. "
-                f"Received: no label for example {number}, {example.text_a[:60]!r}"
-            )
+            expected = "have a label for every example"
+            received = f"no label for example {number}, {example.text_a[:60]!r}"
+            raise user_error(task.path(FLAGS.data_dir, split), expected, received)
     return examples
 
 
@@ -113,17 +112,14 @@ def load_classifier(task, directory, purpose):
 def require_model_of(task, model, labels):
     """Requires that a model has the problem type and the labels of the task."""
     if model.problem_type != task.problem_type:
-        raise UserError(
-            f"The model must be one for {task.problem_type}, as --task_name={FLAGS.task_name} is. "
-            f"Received: a model for {model.problem_type}"
-        )
+        expected = f"be one for {task.problem_type}, as --task_name={FLAGS.task_name} is"
+        raise user_error("The model", expected, f"a model for {model.problem_type}")
     if task.problem_type != REGRESSION:
         expected = labels or task.labels
         if model.labels is None or (expected and set(model.labels) != set(expected)):
-            raise UserError(
-                f"The model's labels must be the task's: {expected and list(expected)}. Received: "
-                f"{model.labels}. Set --labels to the labels in the order of their ids."
-            )
+            expected = f"be the task's: {expected and list(expected)}"
+            received = f"{model.labels}. Set --labels to the labels in the order of their ids."
+            raise user_error("The model's labels", expected, received)
 
 
 def targets_of(examples, labels, problem_type):

@@ -3,6 +3,7 @@
 import glob
 import os
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.tables.tsv import read_lines, read_tsv
 
@@ -42,8 +43,6 @@ def read_texts(path, width=None):
     width = width or min(2, len(rows[0][1]))
     for line, fields in rows:
         if len(fields) != width:
-            raise DataError(
-                f"{path}, line {line} must be {width} tab-separated texts. Received: {len(fields)}"
-            )
+            raise data_error(path, f"be {width} tab-separated texts", len(fields), line)
     columns = tuple([fields[place] for _, fields in rows] for place in range(width))
     return columns if width == 2 else columns[0]

@@ -12,7 +12,7 @@ from absl import app, flags
 
 from bert_tf.base import progress, quiet
 from bert_tf.base.files import CANNOT_WRITE
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.tools.common import tool_help
 from bert_tf.tools.common.flag_table import define_flags
 
@@ -84,10 +84,9 @@ def _import_modules():
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise UserError(
-                "--import_modules must be modules that can be imported. Received: "
-                f"--import_modules={name}: {error}"
-            ) from None
+            expected = "be modules that can be imported"
+            received = f"--import_modules={name}: {error}"
+            raise user_error("--import_modules", expected, received) from None
 
 
 def _parse(arguments):
@@ -140,9 +139,7 @@ def _refuse_positional(arguments):
     hint = ""
     if arguments[0].lower() in ("true", "false", "1", "0", "yes", "no"):
         hint = f" The value of a Boolean flag follows an equals sign: --do_train={arguments[0]}."
-    raise UserError(
-        f"Arguments must be flags, --name=value (see --help). Received: {arguments}.{hint}"
-    )
+    raise user_error("Arguments", "be flags, --name=value (see --help)", f"{arguments}.{hint}")
 
 
 def require_output_file(path: str, flag: str, inputs: Iterable[str] = ()) -> None:
@@ -176,9 +173,7 @@ def require_writable(directory: str, flag: str) -> None:
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as error:
-        raise UserError(
-            f"--{flag}: {directory} must be a directory that can be created. "
-            f"Received: {error.strerror}."
-        ) from None
+        expected = "be a directory that can be created"
+        raise user_error(f"--{flag}: {directory}", expected, f"{error.strerror}.") from None
     if not os.access(directory, os.W_OK):
         raise UserError(f"--{flag}: {directory} must be writable. Received: no permission.")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from bert_tf.base.supervision import HEARTBEAT_VARIABLE
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 
 POLL_SECONDS = 0.1
 LONGEST_LINE = 1 << 16  # bytes; a longer line is written in parts
@@ -228,10 +228,8 @@ class WorkerGroup:
                 preexec_fn=_die_with_launcher,  # noqa: PLW1509  the launcher has one thread
             )
         except OSError as error:
-            raise UserError(
-                f"The program after `--` must be one that can run. Received: {self._command[0]} "
-                f"({error.strerror})."
-            ) from None
+            received = f"{self._command[0]} ({error.strerror})."
+            raise user_error("The program after `--`", "be one that can run", received) from None
         os.set_blocking(process.stdout.fileno(), False)
         worker = Worker(index, process, output, heartbeat, 0, self._clock())
         self._selector.register(process.stdout, selectors.EVENT_READ, worker)
