@@ -129,13 +129,7 @@ def pretraining_text(
         check_position(start_step, num_shards, shard)
     tokenizer = _with_number_token(tokenizer) if replace_numbers else tokenizer
     tokenizer.require_mask_token()
-    corpus = scan_documents(find_files(input_files), chunk_bytes, tokenizer.errors, progress=False)
-    if next_sentence == "nsp" and corpus.documents < 2:
-        raise DataError(
-            "`input_files` must have at least two documents, with a blank line between them, for "
-            "random next segments. Received: one document. Separate the documents, or use "
-            "next_sentence='sop' or None."
-        )
+    chunks = _chunks(find_files(input_files), chunk_bytes, tokenizer.errors, next_sentence)
     is_static = token_budget is None
     sequences = max_sequences_per_row or max(1, max_seq_length // TOKENS_PER_SEQUENCE)
     rows = _Rows(
@@ -146,17 +140,15 @@ def pretraining_text(
         has_next_sentences=next_sentence is not None,
         masks={
             "seed": seed,
-            "mask_token_id": tokenizer.mask_token_id,
-            "vocab_size": tokenizer.vocab_size,
             "max_predictions": max_predictions_per_seq,
             "masked_lm_prob": masked_lm_prob,
             "masking": masking,
             "span_probabilities": span_probabilities,
         },
     )
-    source = TokenSource(corpus.chunks, tokenizer, segmenter, cache_bytes)
-    options = max_seq_length, next_sentence, short_seq_prob, seed, rows.places
-    examples = ExampleEpochs(source, len(corpus.chunks), *options)
+    source = TokenSource(chunks, tokenizer, segmenter, cache_bytes)
+    settings = max_seq_length, next_sentence, short_seq_prob, seed, rows.places
+    examples = ExampleEpochs(source, len(chunks), *settings)
     examples.require_some()
     batches = ExampleBatches(examples, tokenizer, batch_size, token_budget, num_shards, own_shards)
     with tf.device("CPU:0"):
@@ -169,6 +161,18 @@ def pretraining_text(
     if num_shards > 1:  # otherwise, tf.distribute would shard the data again
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options).prefetch(PREFETCHED_BATCHES)
+
+
+def _chunks(paths, chunk_bytes, errors, next_sentence):
+    """Returns the chunks of the text files."""
+    corpus = scan_documents(paths, chunk_bytes, errors, progress=False)
+    if next_sentence == "nsp" and corpus.documents < 2:
+        raise DataError(
+            "`input_files` must have at least two documents, with a blank line between them, for "
+            "random next segments. Received: one document. Separate the documents, or use "
+            "next_sentence='sop' or None."
+        )
+    return corpus.chunks
 
 
 def _check_examples(next_sentence, max_seq_length, short_seq_prob):
@@ -227,8 +231,9 @@ class _Rows:
         first, ends = batch["first_lengths"][:, tf.newaxis], batch["lengths"][:, tf.newaxis]
         padding_mask = columns < ends
         maskable = padding_mask & (columns != 0) & (columns != first - 1) & (columns != ends - 1)
-        rows = token_ids, maskable, batch["lengths"], batch["streams"]
-        values = mask_tokens(*rows, word_starts=batch["word_starts"], **self.masks)._asdict()
+        rows, tokenizer = (token_ids, maskable, batch["lengths"], batch["streams"]), self.tokenizer
+        ids = {"mask_token_id": tokenizer.mask_token_id, "vocab_size": tokenizer.vocab_size}
+        values = mask_tokens(*rows, word_starts=batch["word_starts"], **ids, **self.masks)._asdict()
         labels = {name: values.pop(name) for name in ("masked_ids", "masked_weights")}
         labels["next_sentence_labels"] = batch["next_sentence_labels"]
         segment_ids = tf.cast(padding_mask & (columns >= first), tf.int32)
@@ -239,7 +244,7 @@ class _Rows:
             places = Places(*(batch[field] for field in Places._fields))
             sizes = self.length, self.sequences, self.masks["max_predictions"]
             features, labels = place_in_rows(
-                features, labels, places, batch["num_rows"], *sizes, self.tokenizer.pad_token_id
+                features, labels, places, batch["num_rows"], *sizes, tokenizer.pad_token_id
             )
         return tf.nest.map_structure(
             lambda value: tf.ensure_shape(value, [self.count, *value.shape[1:]]), (features, labels)

@@ -118,19 +118,8 @@ class BertTextClassifier(DenseHeadModel):
         require(is_valid, rule, lm_loss_weight=lm_loss_weight, causal=causal)
         self.num_classes, self.problem_type = num_classes, problem_type
         self.labels = class_names(labels)
-        num_classes, labels, problem_type = self.num_classes, self.labels, self.problem_type
-        if problem_type is None:
-            one_number = num_classes == 1 and labels is None
-            problem_type = REGRESSION if one_number else SINGLE_LABEL
-        require_one_of("problem_type", problem_type, PROBLEM_TYPES)
-        if num_classes is None and labels is not None:
-            num_classes = len(labels)
-        elif num_classes is None:
-            num_classes = 1 if problem_type == REGRESSION else 2
-        fewest = 2 if problem_type == SINGLE_LABEL else 1
-        rule = f"must be at least {fewest} for {problem_type}"
-        require(num_classes >= fewest, rule, num_classes=num_classes, labels=labels)
-        self.num_classes, self.problem_type = num_classes, problem_type
+        kind = _kind_of_classes(self.num_classes, self.labels, self.problem_type)
+        self.num_classes, self.problem_type = num_classes, problem_type = kind
         self.pooling, self.uses_pooler = pooling, pooling == "cls"
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders
@@ -327,6 +316,20 @@ class BertTextClassifier(DenseHeadModel):
         For a regression it returns the numbers.
         """
         return self.preprocessor.probabilities(logits)
+
+
+def _kind_of_classes(num_classes, labels, problem_type):
+    """Returns the number of classes and the problem type, also of those that are None."""
+    if problem_type is None:
+        problem_type = REGRESSION if num_classes == 1 and labels is None else SINGLE_LABEL
+    require_one_of("problem_type", problem_type, PROBLEM_TYPES)
+    if num_classes is None:
+        default = 1 if problem_type == REGRESSION else 2
+        num_classes = default if labels is None else len(labels)
+    fewest = 2 if problem_type == SINGLE_LABEL else 1
+    rule = f"must be at least {fewest} for {problem_type}"
+    require(num_classes >= fewest, rule, num_classes=num_classes, labels=labels)
+    return num_classes, problem_type
 
 
 def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
