@@ -16,6 +16,7 @@ import pathlib
 import re
 import sys
 import time
+import typing
 from unittest import mock
 
 import pytest
@@ -26,6 +27,9 @@ from tests.training import processes
 # PyTorch's compiler and TensorFlow bring an LLVM each, and a process that loads both ends. Without
 # triton PyTorch does not load its own.
 sys.modules["triton"] = None
+# Before 3.12 Python lists the members of a protocol for each `isinstance`, and TensorFlow asks for
+# each argument of an operation: a twentieth of the time of tracing.
+typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 MATERIALS = pathlib.Path(os.environ.get("BERT_TF_MATERIALS", REPOSITORY / ".cache" / "materials"))
