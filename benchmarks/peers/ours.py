@@ -328,10 +328,10 @@ class Ours(keras_common.TensorFlowPeer):
 
         return base.calls_task(call, texts)
 
-    def fit(self, directory, texts):
-        """Creates a task with a `fit` of one step, of which the first one compiles."""
+    def fit(self, directory, texts, batch_size):
+        """Creates a task with a `fit`, of which the first one compiles."""
         model, labels = self._called(directory, "classify"), [0, 1] * (len(texts) // 2)
-        return Task(lambda: model.fit(texts, labels, batch_size=len(texts), verbose=0), dict)
+        return Task(lambda: model.fit(texts, labels, batch_size=batch_size, verbose=0), dict)
 
     @functools.cache
     def _vectors(self, rows, queries, dim):

@@ -103,9 +103,11 @@ class PieceModel:
     Attributes:
         errors: What to do with text that is not UTF-8, as in `BertTokenizer`. None if all text is
             UTF-8.
+        takes_ascii: Whether all text is ASCII, in which positions of characters are those of bytes.
     """
 
     errors: str | None = None
+    takes_ascii = False
 
     def for_texts(self, columns: list[tf.Tensor]) -> "PieceModel":
         """Returns a model of the same ids for these strings `[B]`, faster if they are eager."""

@@ -40,13 +40,14 @@ class TokenizerGraphs:
 
     def pieces(self, texts: tf.Tensor, trims: bool) -> Pieces:
         """Returns the `Pieces` of strings `[B]`, with `trims` without spaces before them."""
-        placed = self.model.for_texts([texts]).pieces
+        model = self.model.for_texts([texts])
 
         def pieces(texts):
-            found = placed(texts)
-            return (found.trimmed(texts) if trims else found).pieces(texts)
+            found = model.pieces(texts)
+            found = found.trimmed(texts) if trims else found
+            return Pieces(*found, *found[1:]) if model.takes_ascii else found.pieces(texts)
 
-        return self._traced((placed, trims), pieces, [_STRINGS])(texts)
+        return self._traced((model, trims), pieces, [_STRINGS])(texts)
 
     def rows(self, columns: list[tf.Tensor], form: tuple, sizes: dict[str, int]) -> dict:
         """Returns the model inputs for texts, one column of strings `[B]`, or for pairs, two.

@@ -37,8 +37,8 @@ _is_ascii = re.compile(f"[{ASCII}]*".encode()).fullmatch
 class _Path(PieceModel):
     """One way from texts to ids, for texts that fit it."""
 
-    def __init__(self, ids, pieces, errors=None):
-        self.ids, self.pieces, self.errors = ids, pieces, errors
+    def __init__(self, ids, pieces, errors=None, takes_ascii=False):
+        self.ids, self.pieces, self.errors, self.takes_ascii = ids, pieces, errors, takes_ascii
 
 
 class WordPiece(PieceModel):
@@ -56,7 +56,7 @@ class WordPiece(PieceModel):
         # The limit in characters is applied before; this one only has to be large enough.
         self.max_bytes_per_word = MAX_UTF8_BYTES * max_input_chars_per_word
         self._vocabulary, self._unk_token = vocabulary, unk_token
-        self._ascii = _Path(self._ascii_ids, self._ascii_pieces)
+        self._ascii = _Path(self._ascii_ids, self._ascii_pieces, takes_ascii=True)
         self._few = _Path(self._exact_ids, self.pieces, self.errors)
         self._many = _Path(self._fast_or_mixed_ids, self.pieces, self.errors)
 

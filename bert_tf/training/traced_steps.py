@@ -220,6 +220,8 @@ def predict_rows(model: keras.Model, rows: TokenRows, *batching, **options) -> A
 
 def _of_length(length, outputs, axis, padding):
     """Returns the outputs of a batch, padded or cut to a number of tokens, which are at `axis`."""
+    if outputs.shape[axis] == length:
+        return outputs
     outputs = outputs[(*[slice(None)] * axis, slice(length))]
     widths = [(0, 0)] * outputs.ndim
     widths[axis] = 0, length - outputs.shape[axis]

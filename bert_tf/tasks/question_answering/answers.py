@@ -193,7 +193,7 @@ def select(
         null_score = tf.zeros_like(null_score)
     # If scores are equal, spans stay before no answer.
     n_best = _best_first(_joined(candidates, empty))
-    rank = tf.RaggedTensor.from_value_rowids(n_best.score, n_best.example, rows)
+    rank = tf.RaggedTensor.from_value_rowids(n_best.score, n_best.example, rows, validate=False)
     rank = tf.ragged.range(rank.row_lengths()).values  # [C]
     # No answer is kept even if others leave it no place.
     n_best = n_best.gather(tf.where((rank < n_best_size) | (n_best.text == ""))[:, 0])

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.errors import UserError, require
 from bert_tf.inputs.columns import TextColumns, is_text, object_array, plain_rows
@@ -158,7 +159,8 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         found, select = [], select_answers_eagerly(*self._select_options())
         for begin in range(0, columns.num_rows, _QUESTIONS_AT_ONCE):
             windows, *part = rows.part(slice(begin, begin + _QUESTIONS_AT_ONCE))
-            found += self._selections(select(values[windows], *part))
+            selection = select(values[windows], *part)
+            found += self._selections(tf.nest.map_structure(np.asarray, selection))
         return found
 
     def _selections(self, selection):
@@ -191,8 +193,8 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
 
 def _rows(*columns):
-    """Returns tensors `[n]` as n tuples of Python's own values."""
-    return zip(*(column.numpy().tolist() for column in columns))
+    """Returns arrays `[n]` as n tuples of Python's own values."""
+    return zip(*(column.tolist() for column in columns))
 
 
 def _strings(column: Sequence[bytes]) -> list[str]:

@@ -58,11 +58,12 @@ def pack_words(
         pieces of words, ragged bool `[S, (T)]`; the sentence of each window, int64 `[S]`.
     """
     limit = max_length - 2
-    ids = ids[:, :limit]
-    is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
-    unknown = tf.fill([tf.reduce_sum(is_empty)], tokenizer.unk_token_id)
-    ids = tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
-    pieces = tf.gather(ids, places)  # [W, (pieces)], at least one and at most `limit`
+    values = tf.concat([ids.values, [tokenizer.unk_token_id]], axis=0)
+    lengths, unknown = ids.row_lengths(), tf.size(ids.values, tf.int64)
+    starts = tf.gather(tf.where(lengths > 0, ids.row_starts(), unknown), places)  # [W]
+    lengths = tf.gather(tf.clip_by_value(lengths, 1, limit), places)
+    pieces = tf.ragged.range(starts, starts + lengths)
+    pieces = pieces.with_values(tf.gather(values, pieces.values))  # [W, (pieces)]
     breaks = _clause_breaks(words)
     ends, examples = whole_windows(pieces.row_splits, row_splits, limit, breaks, keeps_empty)  # [S]
     splits = tf.gather(pieces.row_splits, tf.concat([[0], ends], axis=0))
@@ -119,7 +120,7 @@ class WordWindows(MarkedRows):
             pack = pack_words_eagerly(tokenizer, max_length=max_length)
             tokenized = tokenized_once(tokenizer, words)
             token_ids, word_starts, examples = pack(words, row_splits, *tokenized)
-            segment_ids = tf.zeros_like(token_ids)
+            segment_ids = token_ids.with_values(tf.zeros_like(token_ids.values))
         rows = token_ids, segment_ids, tokenizer.pad_token_id
         super().__init__(*rows, word_starts, examples.numpy(), row_splits.numpy())
         if has_word_starts:
