@@ -38,15 +38,15 @@ class FlatFunction:
 
     def __call__(self, *args: Any) -> Any:
         """Returns what the function returns; the arguments have the structure of the signature."""
-        tensors = map(_tensor, _parts(args), self._dtypes)
         if tf.config.functions_run_eagerly():
-            return self._function(*_rebuilt(self._signature, tensors))
+            return self._function(*args)
         if self._traced is None:
             with self._lock, tf.init_scope():
                 if self._traced is None:
                     traced = self._trace()
                     self._captured = traced.captured_inputs
                     self._traced = traced
+        tensors = map(_tensor, _parts(args), self._dtypes)
         if tf.executing_eagerly():
             results = self._traced.inference_fn.call_flat(*tensors, *self._captured) or ()
         else:

@@ -63,17 +63,14 @@ def progress_slices(count: int, size: int, **options) -> Iterator[slice]:
         **options: See `progress_bar`.
 
     Yields:
-        The slice of each part; without items, one empty slice. One part has no bar.
+        The slice of each part; without items, one empty slice.
 
     Example:
         >>> list(progress_slices(5, 3, desc="reading"))
         [slice(0, 3, None), slice(3, 5, None)]
     """
-    if count <= size:
-        yield slice(0, count)
-        return
     with progress_bar(total=count, **options) as bar:
-        for start in range(0, count, size):
+        for start in range(0, max(1, count), size):
             end = min(start + size, count)
             yield slice(start, end)
             bar.update(end - start)

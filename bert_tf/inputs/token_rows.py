@@ -8,7 +8,7 @@ marked tokens of all rows.
 """
 
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -144,7 +144,7 @@ class TokenizedTexts(RaggedRows):
     ) -> "TokenizedTexts":
         """Tokenizes texts, one array of strings `[n]`, or pairs, two; longer rows are cut."""
         parts = []
-        for part in _slices(len(columns[0])):
+        for part in tokenized_slices(len(columns[0])):
             texts = [column[part] for column in columns]
             rows = tokenizer(*texts, max_length=max_length, ragged=True)
             parts.append((rows["token_ids"], rows["segment_ids"]))
@@ -159,7 +159,8 @@ class TokenizedTexts(RaggedRows):
         A window of `max_length` tokens, `[CLS]` and `[SEP]` counted, begins every `stride` tokens.
         """
         with tf.device("CPU:0"):
-            (ids,) = joined([(tokenizer.tokenize(texts[part]),) for part in _slices(len(texts))])
+            parts = [(tokenizer.tokenize(texts[part]),) for part in tokenized_slices(len(texts))]
+            (ids,) = joined(parts)
             windows, text_of_window = token_windows(ids, max_length - 2, stride)
             ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
             rows = packing.pack(windows, None, *ends, None, "longest_first")
@@ -225,10 +226,12 @@ def joined(parts: list[tuple[tf.Tensor | tf.RaggedTensor, ...]]) -> list:
         return [tf.concat(part, axis=0) for part in zip(*parts)]
 
 
-def _slices(count):
-    """Yields the texts that are tokenized together; only many texts show a progress bar."""
+def tokenized_slices(count: int, size: int = TOKENIZED_TOGETHER) -> Iterable[slice]:
+    """Returns which of `count` texts are tokenized together; only many show a progress bar."""
+    if count <= size:
+        return [slice(None)]
     shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
-    return progress_slices(count, TOKENIZED_TOGETHER, **shown)
+    return progress_slices(count, size, **shown)
 
 
 def feature_specs(

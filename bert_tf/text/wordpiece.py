@@ -64,7 +64,7 @@ class WordPiece(PieceModel):
         """Returns itself in a graph, and for eager strings what needs no more than they do."""
         if not tf.executing_eagerly():
             return self
-        texts = [text for column in columns for text in column.numpy()]
+        texts = (columns[0] if len(columns) == 1 else tf.concat(columns, axis=0)).numpy()
         if all(map(_is_ascii, texts)):
             return self._ascii
         return self._few if sum(map(len, texts)) <= FEW_BYTES else self._many

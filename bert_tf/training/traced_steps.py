@@ -164,7 +164,7 @@ class Predictor:
             function = self._functions.setdefault(key, function)
         if is_alone and not model.run_eagerly:
             return function(features)
-        tensors = {name: tf.convert_to_tensor(values) for name, values in features.items()}
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, features)
         if is_alone:
             return function(tensors)
         return strategy.gather(function(_dealt(tensors, strategy)), axis=0)

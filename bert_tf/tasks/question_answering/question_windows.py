@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.progress import progress_slices
 from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.columns import is_missing
 from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.token_rows import RaggedRows, batches_of_numbers, joined
+from bert_tf.inputs.token_rows import RaggedRows, batches_of_numbers, joined, tokenized_slices
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import (
     Windows,
@@ -183,8 +182,7 @@ class _TokenizedOnce:
             np.array([row[text] for text in texts], np.int64) for texts in (questions, contexts)
         )
         found = []
-        shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
-        for rows in progress_slices(len(different), _TEXTS_AT_ONCE, **shown):
+        for rows in tokenized_slices(len(different), _TEXTS_AT_ONCE):
             strings = tf.constant(different[rows], tf.string)
             pieces = tokenizer.tokenize_with_offsets(strings, trim_offsets=True)
             found.append((pieces.ids, pieces.char_starts, pieces.char_ends))
