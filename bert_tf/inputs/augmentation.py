@@ -9,6 +9,7 @@ Glossary: `B` texts, `W` words of all texts.
 import tensorflow as tf
 
 from bert_tf.base.optional_packages import require_package
+from bert_tf.base.ragged_rows import joined_strings, kept_values, row_ids
 from bert_tf.errors import user_error
 
 UNITS = ("word", "character")
@@ -69,13 +70,13 @@ class TextAugmentation:
             words = self._swap(words)
         if self.deletion:
             kept = self._generator.uniform(tf.shape(words.values)) >= self.deletion
-            words = tf.ragged.boolean_mask(words, words.with_values(kept))
-        changed = tf.strings.reduce_join(words, axis=-1, separator=separator)
+            words = kept_values(words, kept)
+        changed = joined_strings(words, separator)
         return tf.where(changed == "", texts, changed)
 
     def _insert(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Inserts a random word of the text after each word, with probability `insertion`."""
-        values, rows = words.values, words.value_rowids()  # [W], [W]
+        values, rows = words.values, row_ids(words.row_splits)  # [W], [W]
         lengths = tf.gather(words.row_lengths(), rows)
         places = self._generator.uniform(tf.shape(values)) * tf.cast(lengths, tf.float32)
         places = tf.minimum(tf.cast(places, tf.int64), lengths - 1)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import kept_values, row_ids
 from bert_tf.errors import UserError, require
 
 # White space as Python's `\s`. In TensorFlow's regular expressions `\s` is ASCII.
@@ -46,7 +47,7 @@ def token_windows(
     beyond = tf.maximum(lengths - size, 0)
     counts = 1 + (beyond + stride - 1) // stride
     indices = tf.ragged.range(counts, row_splits_dtype=tf.int64)  # [B, (windows of the text)]
-    text_of_window = indices.value_rowids()  # [W]
+    text_of_window = row_ids(indices.row_splits)  # [W]
     starts = tf.minimum(indices.values * stride, tf.gather(beyond, text_of_window))
     starts += tf.gather(token_ids.row_starts(), text_of_window)
     sizes = tf.gather(tf.minimum(lengths, size), text_of_window)
@@ -127,8 +128,7 @@ def split_sentences_in_graph(texts: tf.Tensor) -> tf.RaggedTensor:
         tf.strings.regex_replace(texts, f"({_SENTENCE_END})", rf"\1{_CUT}"), _CUT
     )
     stripped = tf.strings.regex_replace(sentences.values, f"^{_SPACE}+|{_SPACE}+$", "")
-    is_kept = sentences.with_values(stripped != "")
-    return tf.ragged.boolean_mask(sentences.with_values(stripped), is_kept)
+    return kept_values(sentences.with_values(stripped), stripped != "")
 
 
 def key_sentences(
@@ -196,7 +196,7 @@ def _weights(pieces):
     """Returns the TF-IDF weights of the pieces of sentences, `[S, distinct pieces]`."""
     distinct, column = np.unique(pieces.values.numpy(), return_inverse=True)
     counts = np.zeros([int(pieces.nrows()), len(distinct)])
-    np.add.at(counts, (pieces.value_rowids().numpy(), column), 1.0)
+    np.add.at(counts, (row_ids(pieces.row_splits).numpy(), column), 1.0)
     return counts * np.log(len(counts) / np.count_nonzero(counts, axis=0))
 
 

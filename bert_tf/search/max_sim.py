@@ -11,6 +11,7 @@ Reference: Khattab and Zaharia 2020 (ColBERT, arXiv 2004.12832), section 3.3.
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.base.vectors import as_finite_floats, as_whole_number
 from bert_tf.errors import UserError
 from bert_tf.search import best_rows
@@ -67,11 +68,11 @@ def max_sim_top_k(
 def _scorer(queries, documents):
     """Returns a function of a slice of the documents: its scores `[Q, n]`."""
     vectors = tf.constant(as_finite_floats(queries.vectors, False, "queries"))  # [Sq, D]
-    of_query = queries.ragged().value_rowids()  # [Sq]
+    of_query = row_ids(queries.ragged().row_splits)  # [Sq]
 
     def scores_of(part):
         block = documents[part]
-        of_document = block.ragged().value_rowids()  # [Sd]
+        of_document = row_ids(block.ragged().row_splits)  # [Sd]
         rows = as_finite_floats(block.vectors, False, "documents")  # [Sd, D]
         similarities = tf.matmul(rows, vectors, transpose_b=True)  # [Sd, Sq]
         best = tf.math.segment_max(similarities, of_document)  # [n, Sq]

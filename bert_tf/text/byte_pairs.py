@@ -15,6 +15,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import kept_values, repeated, row_ids
 from bert_tf.errors import DataError, user_error
 from bert_tf.text import code_points
 from bert_tf.text.code_points import PlacedIds, SparseTable, checked
@@ -97,10 +98,10 @@ class BytePairs(code_points.PieceModel):
         ids, begins, ends = code_points.pieces_of_words(_words(texts), self._merge)
 
         lengths = code_points.utf8_lengths(points.values)
-        points = points.gather(code_points.repeated(lengths)[0])  # one for each byte
+        points = points.gather(repeated(lengths)[0])  # one for each byte
         first, ends = tf.gather(points.first, begins), tf.gather(points.last, ends - 1) + 1
         if self._parts.trim_offsets:
-            is_first = tf.gather(row_splits, ids.value_rowids()) == first
+            is_first = tf.gather(row_splits, row_ids(ids.row_splits)) == first
             text, ends = code_points.trimmed(decoded.values == _BLANK, first, ends)
             # Matches tokenizers, byte_level.rs, `process_offsets`.
             stays = is_first & (text == first + 1) & self._parts.add_prefix_space
@@ -185,4 +186,4 @@ def _words(texts: tf.Tensor) -> tf.RaggedTensor:
     word, spaces = _patterns()
     cut = tf.strings.regex_replace(texts, spaces, rb"\1" + CUT + rb"\2")
     words = tf.strings.split(tf.strings.regex_replace(cut, word, rb"\0" + CUT), CUT)
-    return tf.ragged.boolean_mask(words, words.with_values(words.values != ""))
+    return kept_values(words, words.values != "")

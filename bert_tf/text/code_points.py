@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.assertions import assert_that
+from bert_tf.base.ragged_rows import repeated, row_ids
 
 # The beginning of the error that the graph raises.
 MALFORMED_TEXT = "Every text must be valid UTF-8."
@@ -45,7 +46,7 @@ class PlacedIds(NamedTuple):
     def trimmed(self, texts: tf.Tensor) -> "PlacedIds":
         """Returns ids whose spans do not begin with white space; `texts` are the strings `[B]`."""
         points, row_splits = decode(texts)
-        row_starts = tf.gather(row_splits, self.ids.value_rowids())
+        row_starts = tf.gather(row_splits, row_ids(self.ids.row_splits))
         first, ends = (places.values + row_starts for places in self[1:])
         first, _ = trimmed(white_space()(points.values) > 0, first, ends)
         return placed(row_splits, self.ids, first, ends)
@@ -55,7 +56,7 @@ class PlacedIds(NamedTuple):
         _, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
         lengths = tf.cast(tf.strings.length(texts), tf.int64)
         offsets = tf.concat([offsets, lengths[:, tf.newaxis]], axis=1)  # ragged [B, (characters+1)]
-        row_starts = tf.gather(offsets.row_starts(), self.ids.value_rowids())
+        row_starts = tf.gather(offsets.row_starts(), row_ids(self.ids.row_splits))
         in_bytes = (
             self.ids.with_values(tf.gather(offsets.values, row_starts + places.values))
             for places in self[1:]
@@ -93,7 +94,7 @@ class CodePoints(NamedTuple):
 
 def placed(row_splits: tf.Tensor, ids: tf.RaggedTensor, *spans: tf.Tensor) -> PlacedIds:
     """Returns pieces, ragged `[B, (T)]`, from their spans in the vector `[C]`, int64."""
-    row_starts = tf.gather(row_splits, ids.value_rowids())
+    row_starts = tf.gather(row_splits, row_ids(ids.row_splits))
     return PlacedIds(ids, *(ids.with_values(places - row_starts) for places in spans))
 
 
@@ -156,7 +157,7 @@ def decode(texts: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:
     """Decodes strings `[B]`."""
     ragged = tf.strings.unicode_decode(texts, "UTF-8")
     places = tf.range(tf.size(ragged.values, tf.int64))
-    return CodePoints(ragged.values, ragged.value_rowids(), places, places), ragged.row_splits
+    return CodePoints(ragged.values, row_ids(ragged.row_splits), places, places), ragged.row_splits
 
 
 def trimmed(is_space: tf.Tensor, first: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -187,13 +188,6 @@ def places_in_runs(is_start: tf.Tensor) -> tf.Tensor:
     places = tf.range(tf.size(is_start, tf.int64))
     runs = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
     return places - tf.gather(tf.boolean_mask(places, is_start), runs)
-
-
-def repeated(counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns each index as often as `counts` (int64) says, and which repetition it is, int64."""
-    sources = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
-    first = tf.cumsum(counts, exclusive=True)
-    return sources, tf.range(tf.size(sources, tf.int64)) - tf.gather(first, sources)
 
 
 def mask_of(places: tf.Tensor, size: tf.Tensor) -> tf.Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.text import code_points
 from bert_tf.text.code_points import PieceModel, PlacedIds, checked
 
@@ -58,7 +59,9 @@ class KeptWhole(PieceModel):
         shifts = tf.zeros_like(kept_ids), splits[:-1], splits[:-1]
 
         def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor) -> tf.RaggedTensor:
-            inside = inside.with_values(inside.values + tf.gather(shift, inside.value_rowids()))
+            inside = inside.with_values(
+                inside.values + tf.gather(shift, row_ids(inside.row_splits))
+            )
             merged = tf.concat([inside, _one_where_kept(kept, kept_ids)], axis=1)
             return code_points.joined_rows(merged, segments.row_splits)
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf.base import hooks
 from bert_tf.base.files import staged_files
 from bert_tf.base.json_files import write_json
+from bert_tf.base.ragged_rows import joined_strings
 from bert_tf.errors import naming
 from bert_tf.text import subword_definition, subword_files, tokenizer_config, tokenizer_files
 from bert_tf.text.byte_pairs import BytePairs, byte_characters
@@ -199,7 +200,7 @@ class SubwordTokenizer(Tokenizer):
         return super()._special_ids() | added
 
     def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        texts = tf.strings.reduce_join(tf.gather(tf.constant(self._texts), ids), axis=-1)
+        texts = joined_strings(ids.with_values(tf.gather(tf.constant(self._texts), ids.values)))
         if self._parts.add_prefix_space and self._parts.merges is None:
             texts = tf.strings.regex_replace(texts, "^ ", "")
         return texts

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base import hooks
+from bert_tf.base.ragged_rows import joined_strings
 from bert_tf.errors import check_limits, naming, require
 from bert_tf.text import tokenizer_config, tokenizer_files
 from bert_tf.text.kept_whole import NUMBER, KeptWhole, literal_patterns
@@ -202,7 +203,7 @@ class BertTokenizer(Tokenizer):
 
     def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
         pieces = tf.gather(tf.constant(self.vocabulary), ids)
-        texts = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
+        texts = joined_strings(pieces, " ")
         return tf.strings.regex_replace(texts, " " + CONTINUATION, "")
 
     def continues_word(self) -> np.ndarray:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert_tf.base import hints
 from bert_tf.base.json_schema import Kind, check
+from bert_tf.base.ragged_rows import kept_values
 from bert_tf.errors import ConfigError, DataError, UserError, require, user_error
 from bert_tf.text import packing
 from bert_tf.text.code_points import Pieces
@@ -291,7 +292,7 @@ class Tokenizer:
                 kept = tf.ones_like(ids.values, tf.bool)
                 for token_id in skipped:
                     kept &= ids.values != token_id
-                ids = tf.ragged.boolean_mask(ids, ids.with_values(kept))
+                ids = kept_values(ids, kept)
             texts = self._joined(ids)
             if clean_up_tokenization_spaces:
                 texts = without_tokenization_spaces(texts)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import kept_values
 from bert_tf.text import code_points
 from bert_tf.text.code_points import CodePoints, PlacedIds, SparseTable, checked
 from bert_tf.text.subword_definition import Parts
@@ -59,7 +60,7 @@ class Unigram(code_points.PieceModel):
         # Unknown characters next to each other in a word are one piece.
         is_new = code_points.starts(ids.values) | (ids.values != self._unk_id)
         is_new |= tf.gather(is_start, begins)
-        ids = tf.ragged.boolean_mask(ids, ids.with_values(is_new))
+        ids = kept_values(ids, is_new)
         first = tf.gather(points.first, tf.boolean_mask(begins, is_new))
         last = tf.gather(points.last, tf.boolean_mask(ends, tf.roll(is_new, -1, 0)) - 1)
         return code_points.placed(row_splits, ids, first, last + 1)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.errors import ConfigError
 from bert_tf.text import code_points
 from bert_tf.text.code_points import CodePoints, CodePointTable, PlacedIds, SparseTable, checked
@@ -81,7 +82,7 @@ class Normalized(code_points.PieceModel):
         row_splits, points, normalized = self._normalize(checked(texts, self.errors))
         ids, first, end = self._model.pieces(normalized)
         row_starts = tf.searchsorted(points.rows, tf.range(ids.nrows()), out_type=tf.int64)
-        row_starts = tf.gather(row_starts, ids.value_rowids())
+        row_starts = tf.gather(row_starts, row_ids(ids.row_splits))
         is_empty, first = first.values == end.values, first.values + row_starts
         last = tf.maximum(end.values + row_starts - 1, row_starts)
         after = tf.gather(points.last, last) + 1

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.optional_packages import require_package
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.errors import DataError, user_error
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.unicode_tables import CJK_BLOCKS
@@ -60,7 +61,9 @@ def whole_word_units(
     units = tf.cumsum(starts) - 1
     before = tf.concat([units, [0]], axis=0)
     first = tf.gather(before, pieces.ids.row_starts())
-    return pieces.ids, pieces.ids.with_values(units - tf.gather(first, pieces.ids.value_rowids()))
+    return pieces.ids, pieces.ids.with_values(
+        units - tf.gather(first, row_ids(pieces.ids.row_splits))
+    )
 
 
 def jieba_segmenter() -> Segmenter:

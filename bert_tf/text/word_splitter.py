@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.text import unicode_tables as unicode
 from bert_tf.text.code_points import checked, starts
 
@@ -71,7 +72,7 @@ class WordSplitter:
         )
         decoded = tf.strings.unicode_decode(texts, "UTF-8")
         code_points, row_splits = decoded.values, decoded.row_splits  # [C], [B+1]
-        rows = decoded.value_rowids()  # [C]
+        rows = row_ids(decoded.row_splits)  # [C]
         entries = table.entries(code_points)  # [C]
 
         # Code points without a break between them are one run. There is a break before and after

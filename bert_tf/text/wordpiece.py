@@ -21,6 +21,7 @@ import re
 
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.text import tensorflow_text
 from bert_tf.text.code_points import PieceModel, PlacedIds, checked, joined_rows, utf8_lengths
 from bert_tf.text.fast_characters import ASCII, FastCharacters, fast_characters
@@ -118,7 +119,7 @@ class WordPiece(PieceModel):
         words = self.splitter.split(checked(texts, self.errors))
         sized_words, too_long = self._sized(words)
         ids, starts, ends = tensorflow_text.word_pieces(sized_words, self._word_model)  # [W, (T)]
-        word_of_piece = ids.value_rowids()
+        word_of_piece = row_ids(ids.row_splits)
         byte_splits = tf.cumsum(utf8_lengths(words.code_points))
         byte_splits = tf.concat([[0], byte_splits], axis=0)  # [K+1]
         word_bytes = tf.gather(byte_splits, words.word_splits)  # [W+1]

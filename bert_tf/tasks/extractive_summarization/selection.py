@@ -6,6 +6,7 @@ Glossary: `B` documents, `S` sentences of all documents, `A` documents that stil
 
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import kept_values, row_ids
 from bert_tf.inputs.traced import SPLITS, STRINGS, traced
 
 # Scripts that write no spaces: each character is a word.
@@ -56,7 +57,7 @@ def select_sentences(
     """
     texts = sentences.values
     row_starts, lengths = sentences.row_starts(), sentences.row_lengths()  # [B]
-    documents = sentences.value_rowids()  # [S]
+    documents = row_ids(sentences.row_splits)  # [S]
     order = tf.argsort(scores, direction="DESCENDING", stable=True)
     order = tf.gather(order, tf.argsort(tf.gather(documents, order), stable=True))  # by document
     trigrams, num_trigrams = _trigrams(texts, documents)
@@ -103,7 +104,7 @@ def join_best_sentences(
     """Returns the summaries of documents, string `[B]`, of sentences `[S]` with their scores."""
     sentences = tf.RaggedTensor.from_row_splits(texts, row_splits, validate=False)
     selected = select_sentences(sentences, scores, num_sentences, trigram_blocking)
-    return join_sentences(tf.ragged.boolean_mask(sentences, sentences.with_values(selected)))
+    return join_sentences(kept_values(sentences, selected))
 
 
 join_best_sentences_eagerly = traced(join_best_sentences, [STRINGS, SPLITS, tf.TensorSpec([None])])
@@ -115,7 +116,7 @@ def _trigrams(texts, documents):
     The same trigram in two documents has two numbers.
     """
     trigrams = tf.strings.ngrams(words_of(texts), 3)
-    rows = tf.gather(documents, trigrams.value_rowids())
+    rows = tf.gather(documents, row_ids(trigrams.row_splits))
     keys = tf.strings.join([tf.strings.as_string(rows), trigrams.values], separator=" ")
     different, numbers = tf.unique(keys)
     return trigrams.with_values(numbers), tf.size(different)

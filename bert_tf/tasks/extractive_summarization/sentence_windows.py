@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.inputs.long_texts import whole_windows
 from bert_tf.inputs.token_rows import MarkedRows
 from bert_tf.inputs.traced import IDS, SPLITS, traced
@@ -51,7 +52,7 @@ def pack_sentences(
     token_ids = joined_rows(rows, window_splits)  # [W, (T)]
     sizes = window_splits[1:] - window_splits[:-1]
     in_window = tf.ragged.range(sizes, row_splits_dtype=tf.int64).values  # [S], from 0 in each
-    segments = tf.repeat(tf.cast(in_window % 2, tf.int32), rows.row_lengths())
+    segments = tf.gather(tf.cast(in_window % 2, tf.int32), row_ids(rows.row_splits))
     tokens = tf.ragged.range(rows.row_lengths(), row_splits_dtype=tf.int64).values
     return PackedSentences(
         token_ids, token_ids.with_values(segments), token_ids.with_values(tokens == 0), documents

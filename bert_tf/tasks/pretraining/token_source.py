@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.tasks.pretraining.document_chunks import Chunk, read_documents, token_splits
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.whole_words import Segmenter, whole_word_units
@@ -125,7 +126,7 @@ class _Worker(concurrent.futures.ThreadPoolExecutor):
             ids = self._tokenizer.tokenize(texts)
             return ids.values, ids.row_lengths(), ~tf.gather(self._continues, ids.values)
         ids, units = whole_word_units(self._tokenizer, texts, self._segmenter)
-        rows, units = units.value_rowids(), units.values
+        rows, units = row_ids(units.row_splits), units.values
         changes = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
         word_starts = tf.concat([tf.ones_like(units[:1], tf.bool), changes], axis=0)
         return ids.values, ids.row_lengths(), word_starts

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.errors import check_limits, require
 from bert_tf.inputs.traced import IDS, SPLITS, traced
 
@@ -61,12 +62,12 @@ def pack_windows(
     step = tf.minimum(room, doc_stride)
     counts = 1 + tf.maximum(-((room - sizes) // step), 0)  # [B]; the division rounds up so
     numbers = tf.ragged.range(counts)  # ragged [B, (windows)]
-    example = numbers.value_rowids()  # [S]
+    example = row_ids(numbers.row_splits)  # [S]
     start = numbers.values * tf.gather(step, example)
     length = tf.minimum(tf.gather(sizes, example) - start, tf.gather(room, example))
 
     inside = tf.ragged.range(length)  # ragged [S, (tokens)]: the place in the window
-    window = inside.value_rowids()
+    window = row_ids(inside.row_splits)
     context_start = tf.gather(contexts.row_starts(), example) + start
     places = inside.values + tf.gather(context_start, window)  # among the tokens of all contexts
     own_questions = tf.gather(questions, example)

@@ -31,9 +31,9 @@ class TokenClassificationModule(ServingModule):
 
         tags = self.of_windows(features)  # [S, T]
         tags = tf.boolean_mask(tags, features[WORD_STARTS])  # [W]
-        first, last, label = word_spans(model.labels, tags, words.row_ids)
+        first, last, label = word_spans(model.labels, tags, words.texts)
         start, end = tf.gather(words.starts, first), tf.gather(words.ends, last)
-        row = tf.gather(words.row_ids, first)
+        row = tf.gather(words.texts, first)
         ragged = tf.RaggedTensor.from_value_rowids(row, row, tf.size(text, tf.int64))
 
         def padded(values, default):  # [E] -> [B, most entities of a text]

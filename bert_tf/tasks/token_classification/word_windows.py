@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.base.ragged_rows import row_ids
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.columns import is_list, is_text, plain_rows, refuse_missing, shown
 from bert_tf.inputs.long_texts import whole_windows
@@ -178,18 +179,19 @@ class WordSpans(NamedTuple):
     words: tf.Tensor
 
     @property
-    def row_ids(self) -> tf.Tensor:
+    def texts(self) -> tf.Tensor:
         """int64 `[W]`, the text of each word."""
-        return tf.ragged.row_splits_to_segment_ids(self.row_splits)
+        return row_ids(self.row_splits)
 
 
 def words_of_texts(tokenizer, pieces: code_points.Pieces, slices: TextSlices) -> WordSpans:
     """Joins the pieces of texts to words: a piece and those after it that continue its word."""
     continues = tf.constant(tokenizer.continues_word())
     begins = ~tf.gather(continues, pieces.ids.values)
-    begins |= code_points.starts(pieces.ids.value_rowids())
+    texts = row_ids(pieces.ids.row_splits)
+    begins |= code_points.starts(texts)
     first = tf.where(begins)[:, 0]  # [W], of the pieces
-    row_of = tf.gather(pieces.ids.value_rowids(), first)
+    row_of = tf.gather(texts, first)
     next_first = tf.concat([first, [tf.size(pieces.ids.values, tf.int64)]], axis=0)[1:]
     last = tf.minimum(next_first, tf.gather(pieces.ids.row_splits, row_of + 1)) - 1
     starts = tf.gather(pieces.char_starts.values, first)
@@ -199,14 +201,14 @@ def words_of_texts(tokenizer, pieces: code_points.Pieces, slices: TextSlices) ->
 
 
 def word_spans(
-    labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor
+    labels: list[str], tags: tf.Tensor, texts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the spans that tags mean, as `spans_of_tags`; where they mean none, every word.
 
     Which span is open after a word depends on the word's tag alone, so no loop is needed.
 
     Args:
-        labels, tags, row_ids: The model's labels, and the label and the text of each word, `[W]`.
+        labels, tags, texts: The model's labels, and the label and the text of each word, `[W]`.
 
     Returns:
         The first and the last word of each span, int64 `[E]`, and its label, string `[E]`.
@@ -222,7 +224,7 @@ def word_spans(
         return tf.gather(tf.constant([prefix in prefixes for prefix, _ in parts]), tags)
 
     follows = has("IE")[1:] & has("BI")[:-1] & (name[1:] == name[:-1])
-    follows &= row_ids[1:] == row_ids[:-1]  # [W - 1]
+    follows &= texts[1:] == texts[:-1]  # [W - 1]
     nothing = tf.zeros_like(tags[:1], tf.bool)
     begins = has("BIES") & ~tf.concat([nothing, follows], axis=0)
     ends = has("ES") | has("BI") & ~tf.concat([follows, nothing], axis=0)
