@@ -2,7 +2,7 @@
 
 Other libraries are called as their documentation shows, such as pipelines. The second table
 is what comes before the steady state: the first answer of a process, imports and opening included,
-the second call, whose text is longer, and what a further `fit` does besides its steps.
+the second call, whose text is longer, and what a further `fit` does in addition to its steps.
 """
 
 import contextlib
