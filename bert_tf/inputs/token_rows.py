@@ -8,7 +8,7 @@ marked tokens of all rows.
 """
 
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -173,6 +173,32 @@ class TokenizedTexts(RaggedRows):
         found = np.flatnonzero(self.token_ids == token_id)
         rows = np.searchsorted(self.row_splits, found, side="right") - 1
         return found - self.row_splits[rows], np.bincount(rows, minlength=len(self))
+
+
+class OneText(TokenizedTexts):
+    """A text or pair whose tokens are computed when they are asked for.
+
+    A `Predictor` computes its outputs from the strings, in one graph with the network.
+
+    Args:
+        tokenizer, columns, max_length: See `TokenizedTexts.of`.
+    """
+
+    def __init__(self, tokenizer, columns: tuple[np.ndarray, ...], max_length: int):
+        self._arguments = tokenizer, columns, max_length
+
+    def __getattr__(self, name):
+        if name == "_arguments" or name.startswith("__"):
+            raise AttributeError(name)
+        vars(self).update(vars(TokenizedTexts.of(*self._arguments)))
+        return vars(self)[name]
+
+    def in_graph(self) -> tuple[list[tf.Tensor], Callable, Hashable]:
+        """Returns the strings, and what `in_graph` of the tokenizer returns for them."""
+        tokenizer, columns, max_length = self._arguments
+        with tf.device("CPU:0"):
+            strings = [tf.constant(column, tf.string) for column in columns]
+        return strings, *tokenizer.in_graph(strings, max_length)
 
 
 class MarkedRows(RaggedRows):

@@ -27,7 +27,13 @@ from bert_tf.inputs.columns import (
 )
 from bert_tf.inputs.labels import number_rows, row_weights
 from bert_tf.inputs.streams import batches_of_text, materialize, stream_batches
-from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows, batches_of_numbers, pooled_windows
+from bert_tf.inputs.token_rows import (
+    OneText,
+    TokenizedTexts,
+    TokenRows,
+    batches_of_numbers,
+    pooled_windows,
+)
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.training.model_options import fixed_names
 
@@ -393,6 +399,8 @@ class Preprocessor:
         """Returns the sequences to compute: one for each text, or windows at a stride."""
         self.require_tokenizer()
         if window_stride is None:
+            if columns.num_rows == 1 and not columns.inputs:
+                return OneText(self.tokenizer, columns, self.max_sequence_length)
             return Preprocessor.example_rows(self, columns)
         options = self.max_sequence_length, window_stride
         rows = TokenizedTexts.of_windows(self.tokenizer, columns[0], *options)

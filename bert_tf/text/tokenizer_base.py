@@ -6,7 +6,7 @@ Glossary: `B` texts, `T` length of the longest row, or the ids of one text.
 import functools
 import inspect
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -140,8 +140,7 @@ class Tokenizer:
         max_length = self.max_length if max_length is None else max_length
         least = 2 if pairs is None else 2 + self.separators
         _check_options(max_length, padding, truncation, least)
-        ids = self.cls_token_id, self.sep_token_id, None if ragged else self.pad_token_id
-        form = *ids, truncation, self.truncation_side, self.separators, self.has_segments
+        form = self._form(None if ragged else self.pad_token_id, truncation)
         sizes = {} if max_length is None else {"max_length": max_length}
         if padding != "longest" and not ragged:
             name = "length" if padding == "max_length" else "multiple"
@@ -159,6 +158,31 @@ class Tokenizer:
                 return self._graphs.rows(columns, form, sizes)
             rows = self._graphs.rows([text[tf.newaxis] for text in columns], form, sizes)
             return {name: rows[name][0] for name in rows}
+
+    def _form(self, pad_id, truncation="longest_first"):
+        ids = self.cls_token_id, self.sep_token_id, pad_id
+        return *ids, truncation, self.truncation_side, self.separators, self.has_segments
+
+    def in_graph(self, columns: list[tf.Tensor], max_length: int) -> tuple[Callable, Hashable]:
+        """Returns what converts texts in a graph as `__call__` does outside, for an outer function.
+
+        Args:
+            columns: One or two tensors of strings `[B]`: texts, or pairs of them.
+            max_length: The length that rows are truncated to.
+
+        Returns:
+            A function of such columns with strings of the kind that these are, such as printable
+            ASCII, to `token_ids`, `segment_ids` and `padding_mask`; and a key for what it depends
+            on.
+
+        Raises:
+            ConfigError: If `max_length` is too small.
+        """
+        _check_options(max_length, least=2 if len(columns) == 1 else 2 + self.separators)
+        form = self._form(self.pad_token_id)
+        rows, model = self._graphs.rows_in_graph(columns, form)
+        key = model, form, len(columns), max_length
+        return lambda columns: rows(columns, {"max_length": max_length}), key
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to ids, without special tokens.

@@ -59,6 +59,22 @@ class TokenizerGraphs:
             sizes: `max_length` of `packing.pack`, and `length` or `multiple` of `packing.pad`, if
                 they are given.
         """
+        rows, model = self.rows_in_graph(columns, form)
+        if not tf.executing_eagerly():
+            return rows(columns, sizes)
+        specs = [[_STRINGS] * len(columns), dict.fromkeys(sizes, _SIZE)]
+        key = (model, form, len(columns), *sizes)
+        sizes = {name: tf.constant(size, tf.int64) for name, size in sizes.items()}
+        try:
+            return self._traced(key, rows, specs)(columns, sizes)
+        except tf.errors.InvalidArgumentError:
+            return rows(columns, sizes)  # whose error has a message for people
+
+    def rows_in_graph(self, columns: list[tf.Tensor], form: tuple) -> tuple[Callable, PieceModel]:
+        """Returns a graph function of `columns` and `sizes` to what `rows` returns.
+
+        It is for strings of the kind that these are, which the returned model stands for.
+        """
         model = self.model.for_texts(columns)
 
         def rows(columns, sizes):
@@ -72,15 +88,7 @@ class TokenizerGraphs:
                 return dict(zip(("token_ids", "segment_ids"), rows))
             return packing.pad(*rows, pad_id, sizes.get("length"), sizes.get("multiple", 1))
 
-        if not tf.executing_eagerly():
-            return rows(columns, sizes)
-        specs = [[_STRINGS] * len(columns), dict.fromkeys(sizes, _SIZE)]
-        key = (model, form, len(columns), *sizes)
-        sizes = {name: tf.constant(size, tf.int64) for name, size in sizes.items()}
-        try:
-            return self._traced(key, rows, specs)(columns, sizes)
-        except tf.errors.InvalidArgumentError:
-            return rows(columns, sizes)  # whose error has a message for people
+        return rows, model
 
     def _traced(self, key: Any, function: Callable, signature: list) -> Callable:
         """Returns `function` as a graph, which is made when its key comes first."""

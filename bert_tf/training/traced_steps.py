@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from bert_tf.base import keras_compat
 from bert_tf.base.flat_functions import FlatFunction
+from bert_tf.errors import check_limits
 from bert_tf.inputs.batches import TOKEN_BUDGET, sorted_batches
-from bert_tf.inputs.token_rows import TokenRows, feature_specs
+from bert_tf.inputs.token_rows import OneText, TokenRows, feature_specs
 
 _STEP = "predict"
 _CREATION = threading.Lock()
@@ -169,6 +170,24 @@ class Predictor:
             return function(tensors)
         return strategy.gather(function(_dealt(tensors, strategy)), axis=0)
 
+    def of_text(self, text: OneText) -> Any:
+        """Returns what `tensors` returns for a text, in one graph that begins with its strings.
+
+        The network in it is traced once, for this graph and for batches.
+        """
+        strings, tokens, key = text.in_graph()
+        function = self._functions.get(key)
+        if function is None:
+
+            def outputs(*columns):
+                with tf.device("CPU:0"):
+                    features = tokens(columns)
+                return self.tensors(features)
+
+            specs = [tf.TensorSpec([None], tf.string)] * len(strings)
+            function = self._functions.setdefault(key, FlatFunction(outputs, specs))
+        return function(*strings)
+
     def _step(self, features):
         return self._model.distribute_strategy.run(self._model.predict_step, args=(features,))
 
@@ -212,7 +231,7 @@ def predict_rows(model: keras.Model, rows: TokenRows, *batching, **options) -> A
         found.append(outputs)
     order = np.argsort(np.concatenate(order))
     axis, padding = model.spec.token_axis, model.spec.token_padding
-    if axis is not None:
+    if axis is not None and not isinstance(rows, OneText):
         longest = rows.lengths().max() if len(rows) else model.max_sequence_length
         found = [_of_length(longest, outputs, axis, padding) for outputs in found]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts)[order], *found)
@@ -244,12 +263,20 @@ def predict_batches(
     length = model.preprocessor.static_length
     if length is not None:  # XLA compiles batches of one size
         batch_size = batch_size or max(1, TOKEN_BUDGET // length)
-    batches = sorted_batches(rows, token_budget, batch_size, length) or [np.arange(0)]
+    in_one_graph = isinstance(rows, OneText) and may_be_predicted(model, ())
+    if in_one_graph:
+        check_limits(token_budget=token_budget, batch_size=batch_size)
+        batches = [np.arange(1)]
+    else:
+        batches = sorted_batches(rows, token_budget, batch_size, length) or [np.arange(0)]
     callbacks = _begun_callbacks(model, callbacks, verbose, len(batches))
     predictor = Predictor.of(model)
     for step, numbers in enumerate(batches):
         callbacks.on_predict_batch_begin(step)
-        outputs = predictor.tensors(rows.batch(numbers, length), rows.inputs)
+        if in_one_graph:
+            outputs = predictor.of_text(rows)
+        else:
+            outputs = predictor.tensors(rows.batch(numbers, length), rows.inputs)
         outputs = tf.nest.map_structure(np.array, outputs)
         callbacks.on_predict_batch_end(step, {"outputs": outputs})
         yield numbers, outputs

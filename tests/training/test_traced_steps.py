@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks as private
 
+from bert_tf.errors import ConfigError, DataError
+from bert_tf.inputs.token_rows import OneText
 from bert_tf.training.traced_steps import Predictor
 from bert_tf.training.training_model import TrainingModel
 from tests.conformance.task import ONE_BLOCK, TEXTS, assert_same, make
@@ -148,6 +150,35 @@ def test_every_task_answers_with_the_weights_of_now(name, outputs):
     assert not all(np.array_equal(*pair) for pair in pairs)
     model.run_eagerly = True
     assert_same(after, found())
+
+
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [
+        ("text classification", "the film is good"),
+        ("text classification", "héllo ƃ"),
+        ("features", "a good film"),
+        ("pair classification", ("a good film", "it rains")),
+    ],
+)
+def test_one_example_is_computed_in_one_graph(name, example, monkeypatch, steps):
+    """It has the outputs of a batch of one, bit for bit, and no rows of tokens are made."""
+    model = make(TASKS[name], config=ONE_BLOCK)
+    columns = [[text] for text in (example if isinstance(example, tuple) else [example])]
+    texts = tuple(columns) if len(columns) > 1 else columns[0]
+    features = model.preprocessor.tokenizer(*columns, max_length=model.max_sequence_length)
+    expected = keras.Model.predict_on_batch(model, features)
+    several = model.predict(tuple(2 * column for column in columns), verbose=0)
+    steps.clear()
+    monkeypatch.setattr(OneText, "batch", None)
+    assert_same(model.predict(texts, verbose=0), expected, tolerance=0)
+    assert_same(model.predict(texts, verbose=0, batch_size=8), expected, tolerance=0)
+    assert not steps  # the network's trace is that of batches
+    assert_same(tf.nest.map_structure(lambda output: output[:1], several), expected)
+    with pytest.raises(ConfigError, match="batch_size` must be at least 1"):
+        model.predict(texts, verbose=0, batch_size=0)
+    with pytest.raises(DataError, match="UTF-8"):
+        model.predict(tuple([b"\xff"] for _ in columns), verbose=0)
 
 
 def test_called_with_text(steps):
