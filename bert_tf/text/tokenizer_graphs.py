@@ -73,7 +73,7 @@ class TokenizerGraphs:
     def rows_in_graph(self, columns: list[tf.Tensor], form: tuple) -> tuple[Callable, PieceModel]:
         """Returns a graph function of `columns` and `sizes` to what `rows` returns.
 
-        It is for strings of the kind that these are, which the returned model stands for.
+        The function takes strings of the kind that these are, and the model identifies the kind.
         """
         model = self.model.for_texts(columns)
 

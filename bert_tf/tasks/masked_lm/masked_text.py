@@ -103,6 +103,9 @@ class RowsToMask(TokenRows):
         self._mask = _masked_eagerly(**_options(tokenizer, max_length))
         self._seed = tf.constant(seed, tf.int64)
 
+    def lengths(self):
+        return self._texts.lengths()
+
     def batch(self, rows, length=None):
         """Returns features and labels of the rows `[B]`, by name."""
         tokens = self._texts.batch(rows % max(len(self._texts), 1), length)
