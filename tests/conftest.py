@@ -82,8 +82,8 @@ EXPECTED_SKIPS = {
     "no time left": "`make check` ends after two minutes; `make test` runs it",
 }
 
-# With --fail-slow a test, or the fixtures that it is the first to need, that takes longer fails the
-# run, unless its name begins with one of these, which say why.
+# With --longest-share a test, or the fixtures that it is the first to need, that takes a larger
+# share of the run fails it, unless its name begins with one of these, which say why.
 MAY_TAKE_LONGER = {
     "tests/inputs/test_long_texts.py::test_key_sentences": "imports scikit-learn from a cold disk",
     "tests/fuzz/test_fuzz.py": "the first one opens the mutants of all formats, two at a time",
@@ -164,10 +164,10 @@ def pytest_addoption(parser):
         help="after so many seconds the tests that are left are skipped",
     )
     group.addoption(
-        "--fail-slow",
+        "--longest-share",
         type=float,
-        metavar="SECONDS",
-        help="fail if a test takes longer and MAY_TAKE_LONGER does not name it",
+        metavar="PERCENT",
+        help="fail if a test takes more of the time of all and MAY_TAKE_LONGER does not name it",
     )
 
 
@@ -252,11 +252,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_runtest_logreport(report):
-    # On a machine that is busy with other things every test takes longer.
-    is_busy = os.getloadavg()[0] > 3 * os.cpu_count()
-    may_take_longer = report.nodeid.startswith(tuple(MAY_TAKE_LONGER))
-    if not may_take_longer and not is_busy:
-        _took.append((report.duration, f"{report.nodeid}: {report.when}"))
+    _took.append((report.duration, f"{report.nodeid}: {report.when}"))
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         reason = reason.removeprefix("Skipped: ")
@@ -265,28 +261,30 @@ def pytest_runtest_logreport(report):
 
 
 def _too_long(config):
-    limit = config.getoption("--fail-slow")
-    return [f"{which} took {t:.1f} s" for t, which in _took if limit is not None and t > limit]
+    """A share, because machines differ: on a slow one every test takes longer."""
+    percent = config.getoption("--longest-share")
+    if percent is None:
+        return []
+    limit = percent / 100 * sum(seconds for seconds, _ in _took)
+    return [
+        f"{which} took {seconds:.1f} s, and no test may take longer than {limit:.1f} s"
+        for seconds, which in _took
+        if seconds > limit and not which.startswith(tuple(MAY_TAKE_LONGER))
+    ]
 
 
-def pytest_terminal_summary(terminalreporter):
-    for line in _unexpected_skips:
-        terminalreporter.write_line(f"UNEXPECTED SKIP {line}", red=True)
-    too_long = _too_long(terminalreporter.config)
-    for line in too_long:
-        terminalreporter.write_line(f"TOO LONG {line}", red=True)
-    if too_long:
-        limit = terminalreporter.config.getoption("--fail-slow")
-        terminalreporter.write_line(
-            f"No test may take longer than {limit:g} s, so this run fails.", red=True
-        )
-
-
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session):
+    """Says last why a run fails in which no test did."""
     processes.kill_all()
-    failed = _unexpected_skips or _too_long(session.config)
-    if failed and session.exitstatus == 0:
+    why = [f"UNEXPECTED SKIP {line}" for line in _unexpected_skips]
+    why += [f"TOO LONG {line}" for line in _too_long(session.config)]
+    if why and session.exitstatus == 0:
         session.exitstatus = 1
+    yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    for line in why if reporter else []:
+        reporter.write_line(line, red=True)
 
 
 def pytest_generate_tests(metafunc):
