@@ -175,10 +175,11 @@ class TokenizedTexts(RaggedRows):
         return found - self.row_splits[rows], np.bincount(rows, minlength=len(self))
 
 
-class OneText(TokenizedTexts):
-    """A text or pair whose tokens are computed when they are asked for.
+class FewTexts(TokenizedTexts):
+    """Texts or pairs whose tokens are computed when they are asked for.
 
-    A `Predictor` computes its outputs from the strings, in one graph with the network.
+    If they are one batch, a `Predictor` computes its outputs from the strings, in one graph with
+    the network.
 
     Args:
         tokenizer, columns, max_length: See `TokenizedTexts.of`.
@@ -187,11 +188,18 @@ class OneText(TokenizedTexts):
     def __init__(self, tokenizer, columns: tuple[np.ndarray, ...], max_length: int):
         self._arguments = tokenizer, columns, max_length
 
+    def __len__(self) -> int:
+        return len(self._arguments[1][0])
+
     def __getattr__(self, name):
         if name == "_arguments" or name.startswith("__"):
             raise AttributeError(name)
         vars(self).update(vars(TokenizedTexts.of(*self._arguments)))
         return vars(self)[name]
+
+    def most_tokens(self) -> int:
+        """Returns the most tokens that the rows may have, padding counted."""
+        return len(self) * self._arguments[2]
 
     def in_graph(self) -> tuple[list[tf.Tensor], Callable, Hashable]:
         """Returns the strings, and what `in_graph` of the tokenizer returns for them."""

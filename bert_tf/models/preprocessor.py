@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert_tf.base import hooks
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require, user_error
+from bert_tf.inputs.batches import TOKEN_BUDGET
 from bert_tf.inputs.columns import (
     PAIRS_ARE,
     TextColumns,
@@ -28,7 +29,7 @@ from bert_tf.inputs.columns import (
 from bert_tf.inputs.labels import number_rows, row_weights
 from bert_tf.inputs.streams import batches_of_text, materialize, stream_batches
 from bert_tf.inputs.token_rows import (
-    OneText,
+    FewTexts,
     TokenizedTexts,
     TokenRows,
     batches_of_numbers,
@@ -399,8 +400,9 @@ class Preprocessor:
         """Returns the sequences to compute: one for each text, or windows at a stride."""
         self.require_tokenizer()
         if window_stride is None:
-            if columns.num_rows == 1 and not columns.inputs:
-                return OneText(self.tokenizer, columns, self.max_sequence_length)
+            few = FewTexts(self.tokenizer, columns, self.max_sequence_length)
+            if len(few) and few.most_tokens() <= TOKEN_BUDGET and not columns.inputs:
+                return few
             return Preprocessor.example_rows(self, columns)
         options = self.max_sequence_length, window_stride
         rows = TokenizedTexts.of_windows(self.tokenizer, columns[0], *options)

@@ -19,7 +19,7 @@ from bert_tf.base import keras_compat
 from bert_tf.base.flat_functions import FlatFunction
 from bert_tf.errors import check_limits
 from bert_tf.inputs.batches import TOKEN_BUDGET, sorted_batches
-from bert_tf.inputs.token_rows import OneText, TokenRows, feature_specs
+from bert_tf.inputs.token_rows import FewTexts, TokenRows, feature_specs
 
 _STEP = "predict"
 _CREATION = threading.Lock()
@@ -170,19 +170,23 @@ class Predictor:
             return function(tensors)
         return strategy.gather(function(_dealt(tensors, strategy)), axis=0)
 
-    def of_text(self, text: OneText) -> Any:
-        """Returns what `tensors` returns for a text, in one graph that begins with its strings.
+    def of_texts(self, texts: FewTexts) -> tuple[tf.Tensor, Any]:
+        """Returns the order of the rows, and what `tensors` returns for them in this order.
 
-        The network in it is traced once, for this graph and for batches.
+        One graph begins with the strings. Its order is that of batches, and the network in it is
+        traced once, for this graph and for batches.
         """
-        strings, tokens, key = text.in_graph()
+        strings, tokens, key = texts.in_graph()
         function = self._functions.get(key)
         if function is None:
 
             def outputs(*columns):
                 with tf.device("CPU:0"):
                     features = tokens(columns)
-                return self.tensors(features)
+                    lengths = tf.math.count_nonzero(features["padding_mask"], axis=1)
+                    order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+                    features = {name: tf.gather(rows, order) for name, rows in features.items()}
+                return order, self.tensors(features)
 
             specs = [tf.TensorSpec([None], tf.string)] * len(strings)
             function = self._functions.setdefault(key, FlatFunction(outputs, specs))
@@ -231,7 +235,7 @@ def predict_rows(model: keras.Model, rows: TokenRows, *batching, **options) -> A
         found.append(outputs)
     order = np.argsort(np.concatenate(order))
     axis, padding = model.spec.token_axis, model.spec.token_padding
-    if axis is not None and not isinstance(rows, OneText):
+    if axis is not None and (len(found) > 1 or model.preprocessor.static_length is not None):
         longest = rows.lengths().max() if len(rows) else model.max_sequence_length
         found = [_of_length(longest, outputs, axis, padding) for outputs in found]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts)[order], *found)
@@ -263,10 +267,10 @@ def predict_batches(
     length = model.preprocessor.static_length
     if length is not None:  # XLA compiles batches of one size
         batch_size = batch_size or max(1, TOKEN_BUDGET // length)
-    in_one_graph = isinstance(rows, OneText) and may_be_predicted(model, ())
+    in_one_graph = _are_one_batch(rows, batch_size, token_budget) and may_be_predicted(model, ())
     if in_one_graph:
         check_limits(token_budget=token_budget, batch_size=batch_size)
-        batches = [np.arange(1)]
+        batches = [np.arange(len(rows))]
     else:
         batches = sorted_batches(rows, token_budget, batch_size, length) or [np.arange(0)]
     callbacks = _begun_callbacks(model, callbacks, verbose, len(batches))
@@ -274,7 +278,8 @@ def predict_batches(
     for step, numbers in enumerate(batches):
         callbacks.on_predict_batch_begin(step)
         if in_one_graph:
-            outputs = predictor.of_text(rows)
+            numbers, outputs = predictor.of_texts(rows)
+            numbers = numbers.numpy()
         else:
             outputs = predictor.tensors(rows.batch(numbers, length), rows.inputs)
         outputs = tf.nest.map_structure(np.array, outputs)
@@ -283,6 +288,14 @@ def predict_batches(
         if callbacks.model is not None and model.stop_predicting:
             break
     callbacks.on_predict_end()
+
+
+def _are_one_batch(rows, batch_size, token_budget):
+    """Returns whether `sorted_batches` makes one batch of few texts, whatever their lengths."""
+    if not isinstance(rows, FewTexts):
+        return False
+    fits = len(rows) <= (batch_size or len(rows))
+    return fits and (len(rows) == 1 or rows.most_tokens() <= (token_budget or TOKEN_BUDGET))
 
 
 def _begun_callbacks(model, callbacks, verbose, steps):

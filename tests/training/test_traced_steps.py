@@ -12,7 +12,8 @@ import tensorflow as tf
 from tensorflow.python.framework import op_callbacks as private
 
 from bert_tf.errors import ConfigError, DataError
-from bert_tf.inputs.token_rows import OneText
+from bert_tf.inputs.batches import by_length
+from bert_tf.inputs.token_rows import FewTexts
 from bert_tf.training.traced_steps import Predictor
 from bert_tf.training.training_model import TrainingModel
 from tests.conformance.task import ONE_BLOCK, TEXTS, assert_same, make
@@ -56,16 +57,23 @@ def test_one_trace_for_all_sizes(steps):
 
 @pytest.fixture
 def outputs(monkeypatch):
-    """What predictors returned, and for what: models, features and outputs."""
+    """What predictors returned, and for what: features, or texts in one graph, and outputs."""
     found = []
-    original = Predictor.tensors
+    from_tensors, from_texts = Predictor.tensors, Predictor.of_texts
 
     def tensors(self, features, *args, **kwargs):
-        outputs = original(self, features, *args, **kwargs)
-        found.append((features, tf.nest.map_structure(np.array, outputs)))
+        outputs = from_tensors(self, features, *args, **kwargs)
+        if tf.executing_eagerly():
+            found.append((features, tf.nest.map_structure(np.array, outputs)))
         return outputs
 
+    def of_texts(self, texts):
+        order, outputs = from_texts(self, texts)
+        found.append((texts, tf.nest.map_structure(np.array, outputs)))
+        return order, outputs
+
     monkeypatch.setattr(Predictor, "tensors", tensors)
+    monkeypatch.setattr(Predictor, "of_texts", of_texts)
     return found
 
 
@@ -103,7 +111,8 @@ def test_eight_threads(name, steps):
 def test_no_graph_is_made_per_call(name, monkeypatch):
     """Nothing is traced for other sizes, no dataset is made, and few ops run one by one."""
     task, model, made, ops = TASKS[name], shared(name), [], []
-    task.answers(model, task.question)
+    for token_budget in (None, 20):  # one batch from the strings on, and several
+        task.answers(model, task.question, token_budget=token_budget)
     original = tf.Graph.__init__
 
     def init(self, *args, **kwargs):
@@ -125,7 +134,7 @@ def test_no_graph_is_made_per_call(name, monkeypatch):
 def test_equal_to_keras(name, outputs):
     """The numbers of the same batch are the same bit for bit."""
     task, model = TASKS[name], shared(name)
-    task.answers(model, task.question)
+    task.answers(model, task.question, token_budget=20)  # which makes batches of few texts, too
     assert outputs
     for features, values in outputs:
         if "seed" not in features:  # a text is not written by Keras's `predict`
@@ -153,28 +162,29 @@ def test_every_task_answers_with_the_weights_of_now(name, outputs):
 
 
 @pytest.mark.parametrize(
-    ("name", "example"),
+    ("name", "columns"),
     [
-        ("text classification", "the film is good"),
-        ("text classification", "héllo ƃ"),
-        ("features", "a good film"),
-        ("pair classification", ("a good film", "it rains")),
+        ("text classification", [["the film is good"]]),
+        ("text classification", [["good", "héllo ƃ", "the film is good", "", "it rains"]]),
+        ("features", [["good", "a good film", "it rains"]]),
+        ("pair classification", [["a good film", "no"], ["it rains", "yes"]]),
     ],
 )
-def test_one_example_is_computed_in_one_graph(name, example, monkeypatch, steps):
-    """It has the outputs of a batch of one, bit for bit, and no rows of tokens are made."""
+def test_few_examples_are_computed_in_one_graph(name, columns, monkeypatch, steps):
+    """They have the outputs of their batch, bit for bit, and no rows of tokens are made."""
     model = make(TASKS[name], config=ONE_BLOCK)
-    columns = [[text] for text in (example if isinstance(example, tuple) else [example])]
     texts = tuple(columns) if len(columns) > 1 else columns[0]
-    features = model.preprocessor.tokenizer(*columns, max_length=model.max_sequence_length)
-    expected = keras.Model.predict_on_batch(model, features)
-    several = model.predict(tuple(2 * column for column in columns), verbose=0)
+    tokens = model.preprocessor.tokenizer(*columns, max_length=model.max_sequence_length)
+    order = by_length(np.count_nonzero(tokens["padding_mask"], axis=1))
+    features = {name: tf.gather(rows, order) for name, rows in tokens.items()}
+    expected = keras.Model.predict_on_batch(model, features)[np.argsort(order)]
+    many = model.predict(texts, verbose=0, token_budget=10)
     steps.clear()
-    monkeypatch.setattr(OneText, "batch", None)
+    monkeypatch.setattr(FewTexts, "batch", None)
     assert_same(model.predict(texts, verbose=0), expected, tolerance=0)
     assert_same(model.predict(texts, verbose=0, batch_size=8), expected, tolerance=0)
     assert not steps  # the network's trace is that of batches
-    assert_same(tf.nest.map_structure(lambda output: output[:1], several), expected)
+    assert_same(many, expected)
     with pytest.raises(ConfigError, match="batch_size` must be at least 1"):
         model.predict(texts, verbose=0, batch_size=0)
     with pytest.raises(DataError, match="UTF-8"):
