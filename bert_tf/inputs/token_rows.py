@@ -8,7 +8,7 @@ marked tokens of all rows.
 """
 
 import types
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -182,31 +182,37 @@ class FewTexts(TokenizedTexts):
     the network.
 
     Args:
-        tokenizer, columns, max_length: See `TokenizedTexts.of`.
+        tokenizer, texts, max_length: See `TokenizedTexts.of`.
     """
 
-    def __init__(self, tokenizer, columns: tuple[np.ndarray, ...], max_length: int):
-        self._arguments = tokenizer, columns, max_length
+    def __init__(self, tokenizer, texts: tuple[np.ndarray, ...], max_length: int):
+        self.tokenizer, self.texts, self.max_length = tokenizer, texts, max_length
 
     def __len__(self) -> int:
-        return len(self._arguments[1][0])
+        return len(self.texts[0])
 
     def __getattr__(self, name):
-        if name == "_arguments" or name.startswith("__"):
+        if name not in ("token_ids", "row_splits", "features", "_rows_per_example"):
             raise AttributeError(name)
-        vars(self).update(vars(TokenizedTexts.of(*self._arguments)))
+        vars(self).update(vars(TokenizedTexts.of(self.tokenizer, self.texts, self.max_length)))
         return vars(self)[name]
 
     def most_tokens(self) -> int:
         """Returns the most tokens that the rows may have, padding counted."""
-        return len(self) * self._arguments[2]
+        return len(self) * self.max_length
 
-    def in_graph(self) -> tuple[list[tf.Tensor], Callable, Hashable]:
-        """Returns the strings, and what `in_graph` of the tokenizer returns for them."""
-        tokenizer, columns, max_length = self._arguments
+    def columns(self) -> list[tf.Tensor]:
+        """Returns the texts, strings `[n]`, of pairs the first and the second ones."""
         with tf.device("CPU:0"):
-            strings = [tf.constant(column, tf.string) for column in columns]
-        return strings, *tokenizer.in_graph(strings, max_length)
+            return [tf.constant(column, tf.string) for column in self.texts]
+
+    def in_order(self, columns: list[tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Returns the features of texts in the order of batches, and this order, int32 `[n]`."""
+        with tf.device("CPU:0"):
+            features = self.tokenizer(*columns, max_length=self.max_length)
+            lengths = tf.math.count_nonzero(features["padding_mask"], axis=1)
+            order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+            return {name: tf.gather(rows, order) for name, rows in features.items()}, order
 
 
 class MarkedRows(RaggedRows):

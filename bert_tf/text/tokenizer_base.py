@@ -3,10 +3,11 @@
 Glossary: `B` texts, `T` length of the longest row, or the ids of one text.
 """
 
+import contextlib
 import functools
 import inspect
 import numbers
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -163,26 +164,19 @@ class Tokenizer:
         ids = self.cls_token_id, self.sep_token_id, pad_id
         return *ids, truncation, self.truncation_side, self.separators, self.has_segments
 
-    def in_graph(self, columns: list[tf.Tensor], max_length: int) -> tuple[Callable, Hashable]:
-        """Returns what converts texts in a graph as `__call__` does outside, for an outer function.
+    def kind_of(self, columns: list[tf.Tensor]) -> Hashable:
+        """Returns what a graph for these strings `[B]` and others of their kind depends on.
 
-        Args:
-            columns: One or two tensors of strings `[B]`: texts, or pairs of them.
-            max_length: The length that rows are truncated to.
-
-        Returns:
-            A function of such columns with strings of the kind that these are, such as printable
-            ASCII, to `token_ids`, `segment_ids` and `padding_mask`; and a key for what it depends
-            on.
-
-        Raises:
-            ConfigError: If `max_length` is too small.
+        A kind is for example printable ASCII; it includes what may be set of the tokenizer.
         """
-        _check_options(max_length, least=2 if len(columns) == 1 else 2 + self.separators)
-        form = self._form(self.pad_token_id)
-        rows, model = self._graphs.rows_in_graph(columns, form)
-        key = model, form, len(columns), max_length
-        return lambda columns: rows(columns, {"max_length": max_length}), key
+        return self._graphs.for_texts(columns), self.max_length, self.truncation_side
+
+    def assuming(self, kind: Hashable) -> contextlib.AbstractContextManager:
+        """Makes graphs that are traced in this context take texts of one kind: see `kind_of`.
+
+        They are smaller and faster than graphs for all texts.
+        """
+        return self._graphs.assuming(kind[0])
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to ids, without special tokens.

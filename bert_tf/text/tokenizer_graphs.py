@@ -6,7 +6,9 @@ and tests create the same tokenizer many times.
 Glossary: `B` strings, `T` pieces of a string or tokens of a row.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,15 @@ from bert_tf.text.code_points import PieceModel, Pieces, checked
 
 TextLike = str | Sequence[str] | tf.Tensor | tf.RaggedTensor
 _STRINGS, _SIZE = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int64)
+# What the graph that is traced assumes of the texts of whom: see `TokenizerGraphs.assuming`.
+_assumed: contextvars.ContextVar = contextvars.ContextVar("assumed", default=(None, None))
 
 
 class TokenizerGraphs:
     """Functions from strings `[B]`, each traced once for texts of any number and length.
 
-    In a graph, they take any text. Eagerly, the model chooses what the texts need.
+    In a graph, they take any text, or texts that are `assumed`. Eagerly, the model chooses what the
+    texts need.
 
     Args:
         model: What converts strings to ids.
@@ -34,13 +39,28 @@ class TokenizerGraphs:
         self.model = model
         self._functions: dict[Any, Callable] = {}
 
+    @contextlib.contextmanager
+    def assuming(self, model: PieceModel) -> Iterator[None]:
+        """Makes graphs that are traced in this context use what `for_texts` returned for texts."""
+        token = _assumed.set((self, model))
+        try:
+            yield
+        finally:
+            _assumed.reset(token)
+
+    def for_texts(self, columns: list[tf.Tensor]) -> PieceModel:
+        """Returns what converts texts like these, and needs no more than they do."""
+        graphs, model = _assumed.get()
+        is_assumed = graphs is self and not tf.executing_eagerly()
+        return model if is_assumed else self.model.for_texts(columns)
+
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        return self._ids(self.model.for_texts([texts]), texts)
+        return self._ids(self.for_texts([texts]), texts)
 
     def pieces(self, texts: tf.Tensor, trims: bool) -> Pieces:
         """Returns the `Pieces` of strings `[B]`, with `trims` without spaces before them."""
-        model = self.model.for_texts([texts])
+        model = self.for_texts([texts])
 
         def pieces(texts):
             found = model.pieces(texts)
@@ -59,23 +79,7 @@ class TokenizerGraphs:
             sizes: `max_length` of `packing.pack`, and `length` or `multiple` of `packing.pad`, if
                 they are given.
         """
-        rows, model = self.rows_in_graph(columns, form)
-        if not tf.executing_eagerly():
-            return rows(columns, sizes)
-        specs = [[_STRINGS] * len(columns), dict.fromkeys(sizes, _SIZE)]
-        key = (model, form, len(columns), *sizes)
-        sizes = {name: tf.constant(size, tf.int64) for name, size in sizes.items()}
-        try:
-            return self._traced(key, rows, specs)(columns, sizes)
-        except tf.errors.InvalidArgumentError:
-            return rows(columns, sizes)  # whose error has a message for people
-
-    def rows_in_graph(self, columns: list[tf.Tensor], form: tuple) -> tuple[Callable, PieceModel]:
-        """Returns a graph function of `columns` and `sizes` to what `rows` returns.
-
-        The function takes strings of the kind that these are, and the model identifies the kind.
-        """
-        model = self.model.for_texts(columns)
+        model = self.for_texts(columns)
 
         def rows(columns, sizes):
             if len(columns) == 1:
@@ -88,7 +92,15 @@ class TokenizerGraphs:
                 return dict(zip(("token_ids", "segment_ids"), rows))
             return packing.pad(*rows, pad_id, sizes.get("length"), sizes.get("multiple", 1))
 
-        return rows, model
+        if not tf.executing_eagerly():
+            return rows(columns, sizes)
+        specs = [[_STRINGS] * len(columns), dict.fromkeys(sizes, _SIZE)]
+        key = (model, form, len(columns), *sizes)
+        sizes = {name: tf.constant(size, tf.int64) for name, size in sizes.items()}
+        try:
+            return self._traced(key, rows, specs)(columns, sizes)
+        except tf.errors.InvalidArgumentError:
+            return rows(columns, sizes)  # whose error has a message for people
 
     def _traced(self, key: Any, function: Callable, signature: list) -> Callable:
         """Returns `function` as a graph, which is made when its key comes first."""

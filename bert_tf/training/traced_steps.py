@@ -20,6 +20,7 @@ from bert_tf.base.flat_functions import FlatFunction
 from bert_tf.errors import check_limits
 from bert_tf.inputs.batches import TOKEN_BUDGET, sorted_batches
 from bert_tf.inputs.token_rows import FewTexts, TokenRows, feature_specs
+from bert_tf.text.tokenizer_base import Tokenizer
 
 _STEP = "predict"
 _CREATION = threading.Lock()
@@ -171,26 +172,40 @@ class Predictor:
         return strategy.gather(function(_dealt(tensors, strategy)), axis=0)
 
     def of_texts(self, texts: FewTexts) -> tuple[tf.Tensor, Any]:
-        """Returns the order of the rows, and what `tensors` returns for them in this order.
+        """Returns the order of the rows, and what `tensors` returns for them in this order."""
 
-        One graph begins with the strings. Its order is that of batches, and the network in it is
-        traced once, for this graph and for batches.
+        def outputs(*columns):
+            features, order = texts.in_order(columns)
+            return order, self.tensors(features)
+
+        return self.of_strings(texts.columns(), texts.tokenizer, outputs, texts.max_length)
+
+    def of_strings(
+        self, columns: list[tf.Tensor], tokenizer: Tokenizer, outputs: Callable, key: Hashable
+    ) -> Any:
+        """Returns what a function of strings returns, in one graph.
+
+        What the function computes with `tensors` is traced once, for this graph and for batches.
+
+        Args:
+            columns: The strings, each `[B]`.
+            tokenizer: What the function converts them with.
+            outputs: The function of `columns`.
+            key: What the function depends on, apart from the model, the tokenizer and the number of
+                columns.
         """
-        strings, tokens, key = texts.in_graph()
+        kind = tokenizer.kind_of(columns)
+        key = key, len(columns), kind
         function = self._functions.get(key)
         if function is None:
 
-            def outputs(*columns):
-                with tf.device("CPU:0"):
-                    features = tokens(columns)
-                    lengths = tf.math.count_nonzero(features["padding_mask"], axis=1)
-                    order = tf.argsort(lengths, direction="DESCENDING", stable=True)
-                    features = {name: tf.gather(rows, order) for name, rows in features.items()}
-                return order, self.tensors(features)
+            def in_graph(*columns):
+                with tokenizer.assuming(kind):
+                    return outputs(*columns)
 
-            specs = [tf.TensorSpec([None], tf.string)] * len(strings)
-            function = self._functions.setdefault(key, FlatFunction(outputs, specs))
-        return function(*strings)
+            specs = [tf.TensorSpec([None], tf.string)] * len(columns)
+            function = self._functions.setdefault(key, FlatFunction(in_graph, specs))
+        return function(*columns)
 
     def _step(self, features):
         return self._model.distribute_strategy.run(self._model.predict_step, args=(features,))
