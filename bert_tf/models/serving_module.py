@@ -1,6 +1,6 @@
 """The signatures that all tasks share, from strings, token ids or serialised examples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf.inputs.token_inputs import checked_padding
 from bert_tf.models.task_model import TaskModel
+from bert_tf.training.traced_steps import Predictor
 
 SERVING_DEFAULT = "serving_default"  # the signature that a request takes which names none
 TOKENS = "tokens"
@@ -57,7 +58,22 @@ class ServingModule:
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the outputs for a token dictionary; by default the logits."""
-        return {"logits": self.model(tokens, training=False)}
+        return {"logits": self.compute(tokens)}
+
+    def compute(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the outputs of the model for a token dictionary."""
+        return self.model(tokens, training=False)
+
+    def call(self, method: str, texts: Sequence[str]) -> Any:
+        """Returns what a method returns for one string of each text, outside of a graph.
+
+        All of it is one graph, with the network that `predict` traces.
+        """
+        predictor = Predictor.of(self.model)
+        self.compute = predictor.tensors
+        with tf.device("CPU:0"):
+            columns = [tf.constant([text], tf.string) for text in texts]
+        return predictor.of_strings(columns, self.model.tokenizer, getattr(self, method), method)
 
     def of_windows(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns what the model does for `[S, T]`, S at least 1, with the memory of one batch."""
@@ -66,8 +82,7 @@ class ServingModule:
 
         def batch(begin):
             part = slice(begin, tf.minimum(rows, begin + size))
-            own = {name: values[part] for name, values in features.items()}
-            return self.model(own, training=False)
+            return self.compute({name: values[part] for name, values in features.items()})
 
         # Nearly every request is one batch: it runs outside of the loop, at its full speed.
         first = batch(0)

@@ -239,6 +239,11 @@ def may_be_predicted(model: keras.Model, inputs: Any) -> bool:
     )
 
 
+def is_one_request(model: keras.Model, *batching: int | None) -> bool:
+    """Returns whether a text may be computed in one graph: no batching is asked for."""
+    return not any(batching) and may_be_predicted(model, ())
+
+
 def predict_rows(model: keras.Model, rows: TokenRows, *batching, **options) -> Any:
     """Returns a model's outputs for rows of tokens, in their order; see `predict_batches`.
 

@@ -2,7 +2,9 @@
 
 import collections
 import contextlib
+import dataclasses
 import functools
+import random
 import threading
 
 import keras
@@ -189,6 +191,33 @@ def test_few_examples_are_computed_in_one_graph(name, columns, monkeypatch, step
         model.predict(texts, verbose=0, batch_size=0)
     with pytest.raises(DataError, match="UTF-8"):
         model.predict(tuple([b"\xff"] for _ in columns), verbose=0)
+
+
+# Such as need several windows, or have no words.
+_LONG = " ".join(random.Random(0).choices("the a good bad film it rains".split(), k=60))
+REQUESTS = ["The film is good.", "Héllo ƃ, it rains", "", _LONG]
+
+
+@pytest.mark.parametrize("text", REQUESTS)
+def test_spans_of_one_text_are_those_of_batches(text):
+    model = shared("token classification")
+    assert model.tag(text) == model.tag(text, batch_size=2) == model.tag([text, "no"])[0]
+
+
+@pytest.mark.parametrize("context", REQUESTS)
+def test_answers_to_one_question_are_those_of_batches(context):
+    model = shared("question answering")
+
+    def found(batch_size):
+        (selection,) = model.select(["Is it?"], [context], batch_size=batch_size)
+        answer = model.answer("Is it?", context, batch_size=batch_size)
+        n_best = map(dataclasses.astuple, selection.n_best)
+        values = tf.nest.flatten([*n_best, selection.best, answer])
+        scores = [value for value in values if isinstance(value, float)]
+        return [value for value in values if not isinstance(value, float)], scores
+
+    (one, scores), (several, expected) = found(None), found(2)
+    assert one == several and scores == pytest.approx(expected, rel=1e-4)
 
 
 def test_called_with_text(steps):

@@ -8,14 +8,16 @@ import tensorflow as tf
 
 from bert_tf.config import PADDING_LOGIT
 from bert_tf.errors import check_limits
+from bert_tf.inputs.columns import is_text
 from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
-from bert_tf.tasks.question_answering.preprocessor import Answer, AnswerSelection
+from bert_tf.tasks.question_answering.preprocessor import Answer, AnswerSelection, strings
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
+from bert_tf.tasks.question_answering.serving import QuestionAnsweringModule
 from bert_tf.tasks.question_answering.windows import check_window_lengths
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.training.traced_steps import predict_rows
+from bert_tf.training.traced_steps import is_one_request, predict_rows
 from bert_tf.training.training_model import takes_class_ids
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
@@ -144,7 +146,9 @@ class BertQuestionAnswerer(DenseHeadModel):
             UserError: If there is no tokenizer, or not one context for each question.
             DataError: If a text is missing or malformed.
         """
-        return self.predict_decoded((questions, contexts), batch_size, token_budget, verbose)
+        found = self.select(questions, contexts, batch_size, token_budget, verbose)
+        answers = [selection.answer for selection in found]
+        return answers[0] if is_text(questions) else answers
 
     def select(
         self,
@@ -155,10 +159,14 @@ class BertQuestionAnswerer(DenseHeadModel):
         verbose: int = 0,
     ) -> list[AnswerSelection]:
         """Returns the n best answers and the score of no answer, from which `answer` chooses."""
-        columns = self.preprocessor.read_examples((questions, contexts))
-        rows = self.preprocessor.encode(columns)
+        preprocessor = self.preprocessor
+        columns = preprocessor.read_examples((questions, contexts))
+        if columns.num_rows == 1 and is_one_request(self, batch_size, token_budget, verbose):
+            pair = (strings(column)[0] for column in columns)
+            return preprocessor.selections(QuestionAnsweringModule(self).call("selection", pair))
+        rows = preprocessor.encode(columns)
         values = predict_rows(self, rows, batch_size, verbose, token_budget=token_budget)
-        return self.preprocessor.select(values, rows, columns)
+        return preprocessor.select(values, rows, columns)
 
     def training_batches(
         self,

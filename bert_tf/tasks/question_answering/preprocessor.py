@@ -120,7 +120,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         require(y is not None, "must be the answers to the questions", UserError, y=None)
         rows = self.encode(columns)
         left_out = rows.with_targets(y, sample_weight)
-        report_left_out(left_out, _strings(columns[0]), rows.contexts, y)
+        report_left_out(left_out, strings(columns[0]), rows.contexts, y)
         return rows, rows.labels
 
     def encode(self, columns, window_stride=None):
@@ -130,7 +130,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
             UserError: If there is no tokenizer.
         """
         self.require_tokenizer()
-        texts, lengths = map(_strings, columns), self.window_lengths()
+        texts, lengths = map(strings, columns), self.window_lengths()
         return QuestionWindows(self.tokenizer, *texts, **lengths, length=self.static_length)
 
     def postprocess(self, values, rows, columns, pooling):
@@ -160,10 +160,12 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         for begin in range(0, columns.num_rows, _QUESTIONS_AT_ONCE):
             windows, *part = rows.part(slice(begin, begin + _QUESTIONS_AT_ONCE))
             selection = select(values[windows], *part)
-            found += self._selections(tf.nest.map_structure(np.asarray, selection))
+            found += self.selections(selection)
         return found
 
-    def _selections(self, selection):
+    def selections(self, selection: Selection) -> list[AnswerSelection]:
+        """Returns the answers to each question."""
+        selection = tf.nest.map_structure(np.asarray, selection)
         n_best = [[] for _ in range(len(selection.has_best))]
         for row, text, *rest in _rows(*selection.n_best, selection.probability):
             n_best[row].append(AnswerCandidate(text.decode(), *rest))
@@ -197,5 +199,5 @@ def _rows(*columns):
     return zip(*(column.tolist() for column in columns))
 
 
-def _strings(column: Sequence[bytes]) -> list[str]:
+def strings(column: Sequence[bytes]) -> list[str]:
     return [text.decode("utf-8", "replace") for text in column]

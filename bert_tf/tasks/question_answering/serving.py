@@ -3,7 +3,8 @@
 import tensorflow as tf
 
 from bert_tf.models.serving_module import ServingModule
-from bert_tf.tasks.question_answering.windows import pack_windows
+from bert_tf.tasks.question_answering.answers import Selection
+from bert_tf.tasks.question_answering.windows import check_window_lengths, pack_windows
 from bert_tf.text import packing
 
 
@@ -11,19 +12,12 @@ class QuestionAnsweringModule(ServingModule):
     """Maps a question and a context of any length to the answer, as `answer` and `select` do."""
 
     def of_tokens(self, tokens):
-        start, end = tf.unstack(self.model(tokens, training=False), num=2, axis=1)  # [B, T]
+        start, end = tf.unstack(self.compute(tokens), num=2, axis=1)  # [B, T]
         return {"start_logits": start, "end_logits": end}
 
     def of_text(self, question, context):
-        model, tokenizer, preprocessor = self.model, self.model.tokenizer, self.model.preprocessor
-        pieces = tokenizer.tokenize_with_offsets(context, trim_offsets=True)
-        questions = tokenizer.tokenize(question)
-        windows = pack_windows(tokenizer, questions, pieces.ids, **model.window_lengths())
-        ids = windows.token_ids, windows.segment_ids
-        tokens = packing.pad(*ids, tokenizer.pad_token_id, None, 1)
-        logits = self.of_windows(tokens)
-        offsets = pieces.char_starts, pieces.char_ends
-        selection = preprocessor.select_in_graph(logits, windows, context, *offsets)
+        model, preprocessor = self.model, self.model.preprocessor
+        selection = self.selection(question, context)
         n_best, best = selection.n_best, selection.best
         is_null = selection.is_null(preprocessor.threshold)
         score = tf.where(is_null, selection.null_probability, selection.best_probability)
@@ -47,3 +41,16 @@ class QuestionAnsweringModule(ServingModule):
             "n_best_end": tf.cast(padded(n_best.end), tf.int32),
             "n_best_score": tf.cast(padded(selection.probability), tf.float32),
         }
+
+    def selection(self, question: tf.Tensor, context: tf.Tensor) -> Selection:
+        """Returns the answers to questions `[B]`, each of which has a context, strings `[B]`."""
+        model, tokenizer = self.model, self.model.tokenizer
+        lengths = model.window_lengths()
+        check_window_lengths(**lengths, separators=tokenizer.separators)
+        pieces = tokenizer.tokenize_with_offsets(context, trim_offsets=True)
+        questions = tokenizer.tokenize(question)
+        windows = pack_windows(tokenizer, questions, pieces.ids, **lengths)
+        ids = windows.token_ids, windows.segment_ids
+        logits = self.of_windows(packing.pad(*ids, tokenizer.pad_token_id, None, 1))
+        offsets = pieces.char_starts, pieces.char_ends
+        return model.preprocessor.select_in_graph(logits, windows, context, *offsets)

@@ -14,11 +14,13 @@ from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
+from bert_tf.tasks.token_classification.preprocessor import tagged_spans
+from bert_tf.tasks.token_classification.serving import TokenClassificationModule
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 from bert_tf.training.losses.token_loss import TokenLoss, token_weights
-from bert_tf.training.traced_steps import predict_rows
+from bert_tf.training.traced_steps import is_one_request, predict_rows
 
 CRF_LEARNING_RATE_MULTIPLIER = 100.0  # its transitions begin at zero
 
@@ -247,6 +249,11 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         """
         if is_text(texts):
             return self.tag([texts], batch_size, token_budget, verbose)[0]
-        words, texts = self.preprocessor.read_words(texts)
+        sentences = self.preprocessor.read_sentences(texts)
+        is_one_text = len(sentences) == 1 and is_text(sentences[0])
+        if is_one_text and is_one_request(self, batch_size, token_budget, verbose):
+            spans = TokenClassificationModule(self).call("spans", sentences)
+            return tagged_spans(sentences, *(part.numpy() for part in spans))
+        words = self.preprocessor.words(sentences)
         ids = self._label_ids(words.words, words.row_splits, batch_size, token_budget, verbose)
-        return self.preprocessor.spans(words, ids, texts)
+        return self.preprocessor.spans(words, ids, sentences)

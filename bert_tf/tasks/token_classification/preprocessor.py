@@ -115,39 +115,45 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
     def windows(self, lists):
         return WordWindows(self.tokenizer, *flat_strings(lists), self.max_sequence_length)
 
-    def read_words(self, texts: Any) -> tuple[WordSpans, list]:
-        """Returns the words of texts or of lists of words, and the texts or lists themselves.
-
-        The words of a list begin and end where they are in the list.
-        """
+    def read_sentences(self, texts: Any) -> list[str] | list[list[str]]:
+        """Returns texts as strings, or lists of words."""
         texts = materialize(texts, self.is_example)
         if holds_lists(texts):
-            sentences = list(self.read_columns(texts)[0])
-            words, row_splits = flat_strings(sentences)
-            splits = row_splits.numpy()
-            places = np.arange(splits[-1]) - np.repeat(splits[:-1], np.diff(splits))
-            return WordSpans(row_splits, places, places + 1, words), sentences
+            return list(self.read_columns(texts)[0])
         self.require_tokenizer()
         columns = as_columns(texts, self.text_errors)
         if len(columns) != 1:
             raise user_error("Texts", "be a list of strings", f"{len(columns)} texts in an example")
-        texts = [text.decode("utf-8", errors="replace") for text in columns[0]]
-        tensor = tf.constant(texts, tf.string)
-        pieces = self.tokenizer.tokenize_with_offsets(tensor, trim_offsets=True)
-        return words_of_texts_eagerly(self.tokenizer)(pieces, tensor), texts
+        return [text.decode("utf-8", errors="replace") for text in columns[0]]
 
-    def spans(self, words: WordSpans, tags: np.ndarray, texts: list) -> list[list[TaggedSpan]]:
-        """Returns the spans of every text; `tags` int `[W]` are the label ids of the words."""
-        rows = np.repeat(np.arange(len(texts)), np.diff(words.row_splits))
-        starts, ends = np.asarray(words.starts), np.asarray(words.ends)
-        found: list[list[TaggedSpan]] = [[] for _ in texts]
+    def words(self, sentences: list[str] | list[list[str]]) -> WordSpans:
+        """Returns the words of sentences. Those of a list begin and end where they are in it."""
+        if holds_lists(sentences):
+            words, row_splits = flat_strings(sentences)
+            splits = row_splits.numpy()
+            places = np.arange(splits[-1]) - np.repeat(splits[:-1], np.diff(splits))
+            return WordSpans(row_splits, places, places + 1, words)
+        tensor = tf.constant(sentences, tf.string)
+        pieces = self.tokenizer.tokenize_with_offsets(tensor, trim_offsets=True)
+        return words_of_texts_eagerly(self.tokenizer)(pieces, tensor)
+
+    def spans(self, words: WordSpans, tags: np.ndarray, sentences: list) -> list[list[TaggedSpan]]:
+        """Returns the spans of all sentences; `tags` int `[W]` are the label ids of the words."""
+        rows = np.repeat(np.arange(len(sentences)), np.diff(words.row_splits))
         spans = word_spans_eagerly(tuple(self.labels))(tags.astype(np.int32), rows)
-        for first, last, label in zip(*(part.numpy().tolist() for part in spans)):
-            row, start, end = rows[first], int(starts[first]), int(ends[last])
-            text = texts[row][start:end]
-            text = text if isinstance(text, str) else " ".join(text)
-            found[row].append(TaggedSpan(start, end, label.decode(), text))
-        return found
+        first, last, labels = (part.numpy() for part in spans)
+        starts, ends = np.asarray(words.starts)[first], np.asarray(words.ends)[last]
+        return tagged_spans(sentences, rows[first], starts, ends, labels)
+
+
+def tagged_spans(sentences: list, *spans: np.ndarray) -> list[list[TaggedSpan]]:
+    """Returns the spans of each sentence: its number, where each begins and ends, and its label."""
+    found: list[list[TaggedSpan]] = [[] for _ in sentences]
+    for row, start, end, label in zip(*(part.tolist() for part in spans)):
+        text = sentences[row][start:end]
+        text = text if isinstance(text, str) else " ".join(text)
+        found[row].append(TaggedSpan(start, end, label.decode(), text))
+    return found
 
 
 def _name(tag):

@@ -19,10 +19,31 @@ class TokenClassificationModule(ServingModule):
     word is one."""
 
     def of_text(self, text):
-        model, slices = self.model, TextSlices(text)
+        row, start, end, label = self.spans(text)
+        ragged = tf.RaggedTensor.from_value_rowids(row, row, tf.size(text, tf.int64))
+
+        def padded(values, default):  # [E] -> [B, most entities of a text]
+            return ragged.with_values(values).to_tensor(default)
+
+        return {
+            "entity_count": tf.cast(ragged.row_lengths(), tf.int32),
+            "entity_text": padded(TextSlices(text)(row, start, end), ""),
+            "entity_label": padded(label, ""),
+            "entity_start": padded(tf.cast(start, tf.int32), 0),
+            "entity_end": padded(tf.cast(end, tf.int32), 0),
+        }
+
+    def spans(self, text: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns the spans of texts `[B]`.
+
+        Returns:
+            The text of each, its first character and the one after its last, int64 `[E]`, and its
+            label, string `[E]`.
+        """
+        model = self.model
         tokenizer = model.tokenizer
         pieces = tokenizer.tokenize_with_offsets(text, trim_offsets=True)
-        words = words_of_texts(tokenizer, pieces, slices)
+        words = words_of_texts(tokenizer, pieces, TextSlices(text))
         rows = words.words, words.row_splits, *tokenized_once(tokenizer, words.words)
         ids, word_starts, _ = pack_words(tokenizer, *rows, self.max_length, keeps_empty=True)
         features = packing.pad(ids, tf.zeros_like(ids), tokenizer.pad_token_id, None, 1)
@@ -32,17 +53,5 @@ class TokenClassificationModule(ServingModule):
         tags = self.of_windows(features)  # [S, T]
         tags = tf.boolean_mask(tags, features[WORD_STARTS])  # [W]
         first, last, label = word_spans(model.labels, tags, words.texts)
-        start, end = tf.gather(words.starts, first), tf.gather(words.ends, last)
         row = tf.gather(words.texts, first)
-        ragged = tf.RaggedTensor.from_value_rowids(row, row, tf.size(text, tf.int64))
-
-        def padded(values, default):  # [E] -> [B, most entities of a text]
-            return ragged.with_values(values).to_tensor(default)
-
-        return {
-            "entity_count": tf.cast(ragged.row_lengths(), tf.int32),
-            "entity_text": padded(slices(row, start, end), ""),
-            "entity_label": padded(label, ""),
-            "entity_start": padded(tf.cast(start, tf.int32), 0),
-            "entity_end": padded(tf.cast(end, tf.int32), 0),
-        }
+        return row, tf.gather(words.starts, first), tf.gather(words.ends, last), label
