@@ -194,6 +194,8 @@ class Predictor:
             key: What the function depends on, apart from the model, the tokenizer and the number of
                 columns.
         """
+        if self._model.run_eagerly:
+            return outputs(*columns)
         kind = tokenizer.kind_of(columns)
         key = key, len(columns), kind
         function = self._functions.get(key)
@@ -287,7 +289,7 @@ def predict_batches(
     length = model.preprocessor.static_length
     if length is not None:  # XLA compiles batches of one size
         batch_size = batch_size or max(1, TOKEN_BUDGET // length)
-    in_one_graph = _are_one_batch(rows, batch_size, token_budget) and may_be_predicted(model, ())
+    in_one_graph = length is None and _are_one_batch(model, rows, batch_size, token_budget)
     if in_one_graph:
         check_limits(token_budget=token_budget, batch_size=batch_size)
         batches = [np.arange(len(rows))]
@@ -310,9 +312,9 @@ def predict_batches(
     callbacks.on_predict_end()
 
 
-def _are_one_batch(rows, batch_size, token_budget):
+def _are_one_batch(model, rows, batch_size, token_budget):
     """Returns whether `sorted_batches` makes one batch of few texts, whatever their lengths."""
-    if not isinstance(rows, FewTexts):
+    if not isinstance(rows, FewTexts) or model.distribute_strategy.num_replicas_in_sync > 1:
         return False
     fits = len(rows) <= (batch_size or len(rows))
     return fits and (len(rows) == 1 or rows.most_tokens() <= (token_budget or TOKEN_BUDGET))
