@@ -32,13 +32,12 @@ def main():
     bm25s = require_package("bm25s", "BM25")
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    from bert_tf.tasks.sentence_embedding import retrieval_files
-    from bert_tf.tasks.sentence_embedding.retrieval_files import write_run
+    from bert_tf.tasks.sentence_embedding import files
 
-    for data in retrieval_files.find_data_sets(FLAGS.data_dir, FLAGS.split):
-        ids, texts = zip(*retrieval_files.read_corpus(data.corpus))
-        queries = retrieval_files.read_queries(data.queries)
-        wanted = list(retrieval_files.read_qrels(data.qrels))
+    for data in files.find_data_sets(FLAGS.data_dir, FLAGS.split):
+        ids, texts = zip(*files.read_corpus(data.corpus))
+        queries = files.read_queries(data.queries)
+        wanted = list(files.read_qrels(data.qrels))
         missing = next((query for query in wanted if query not in queries), None)
         if missing is not None:
             raise DataError(
@@ -56,7 +55,7 @@ def main():
             for query, *found in zip(wanted, rows, scores)
         }
         path = os.path.join(FLAGS.output_dir, f"{data.name}.run")
-        write_run(path, run, name="bm25")
+        files.write_run(path, run, name="bm25")
         print(f"{len(run)} queries, {len(ids)} documents: {path}")
 
 

@@ -35,7 +35,7 @@ flags.DEFINE_integer("seed", 0, "Seed of the split and of the training pairs.")
 
 def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    from bert_tf.tasks.sentence_embedding.retrieval_files import QRELS_COLUMNS
+    from bert_tf.tasks.sentence_embedding.files import QRELS_COLUMNS
 
     data = retrieval.DATA_SETS[FLAGS.data_set](FLAGS.materials_dir, FLAGS.seed)
     for name, texts in (("corpus", data.documents), ("queries", data.queries)):

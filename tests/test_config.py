@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf import BertConfig
 from bert_tf.errors import ConfigError
-from bert_tf.layers.attention.distance_bias import biases_by_distance
+from bert_tf.layers.encoder import biases_by_distance
 
 GOOGLE = {
     "attention_probs_dropout_prob": 0.1,

@@ -97,7 +97,7 @@ def read_data_set(data_set):
 
     It reads all ids, so that mistakes are found before any work.
     """
-    from bert_tf.tasks.sentence_embedding.retrieval_files import (
+    from bert_tf.tasks.sentence_embedding.files import (
         read_corpus,
         read_qrels,
         read_queries,
@@ -139,7 +139,7 @@ def load_encoder():
 
 def search(encoder, data_set, queries, k, count):
     """Returns scores by document, by query. `count` is the number of documents."""
-    from bert_tf.tasks.sentence_embedding.retrieval_files import read_corpus
+    from bert_tf.tasks.sentence_embedding.files import read_corpus
 
     own = FLAGS.ignore_identical_ids
     documents = ((i, FLAGS.document_prefix + text) for i, text in read_corpus(data_set.corpus))
@@ -157,7 +157,7 @@ def _without(scores, document, k):
 
 def evaluate_model(cutoffs):
     """Yields the name of each data set, its size in words and its scores."""
-    from bert_tf.tasks.sentence_embedding.retrieval_files import find_data_sets, write_run
+    from bert_tf.tasks.sentence_embedding.files import find_data_sets, write_run
     from bert_tf.training.evaluation.ranking import score_rankings
 
     data_sets = find_data_sets(FLAGS.data_dir, FLAGS.split)
@@ -173,7 +173,7 @@ def evaluate_model(cutoffs):
 
 def evaluate_run(cutoffs):
     """Yields what `evaluate_model` yields, for --run_file."""
-    from bert_tf.tasks.sentence_embedding.retrieval_files import read_qrels, read_run
+    from bert_tf.tasks.sentence_embedding.files import read_qrels, read_run
     from bert_tf.training.evaluation.ranking import score_rankings
 
     run, qrels = read_run(FLAGS.run_file), read_qrels(FLAGS.qrels_file)

@@ -43,7 +43,7 @@ def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
 
     from bert_tf.layers import Quantization
-    from bert_tf.layers.kernels.int8_kernel import Int8Kernel
+    from bert_tf.layers.kernels import Int8Kernel
 
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
     model.require_trained_heads("quantized")

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_tf.adapt.layer_dropping import clone_with_config
 from bert_tf.errors import UserError, require
-from bert_tf.layers.sinusoidal_positions import sinusoidal_positions
+from bert_tf.layers.embeddings import sinusoidal_positions
 
 
 def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):

@@ -4,6 +4,8 @@ Each part says what the public way would be. It was tried on Keras 3.15.1 with T
 """
 
 import contextlib
+import inspect
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,11 +46,26 @@ def quick_variables() -> contextlib.AbstractContextManager:
 
 
 class QuickLayer(keras.layers.Layer):
-    """A Keras layer whose variables are created by `quick_variables`."""
+    """A Keras layer whose variables are created by `quick_variables`.
+
+    The arguments of the constructors are attributes; all but layers are in the configuration.
+    """
 
     def add_weight(self, *args, **kwargs):
         with quick_variables():
             return super().add_weight(*args, **kwargs)
+
+    def get_config(self):
+        kinds = itertools.takewhile(lambda kind: kind is not QuickLayer, type(self).__mro__)
+        makers = [inspect.signature(kind.__init__) for kind in kinds if "__init__" in vars(kind)]
+        names = {name for maker in makers for name in maker.parameters} - {"self", "kwargs"}
+        values = {name: getattr(self, name) for name in sorted(names)}
+        own = {name: value for name, value in values.items() if not _holds_layers(value)}
+        return {**super().get_config(), **own}
+
+
+def _holds_layers(value):
+    return any(isinstance(part, keras.layers.Layer) for part in tf.nest.flatten(value))
 
 
 def quick_weights(model: keras.Model) -> list[keras.Variable]:

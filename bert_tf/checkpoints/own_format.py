@@ -24,7 +24,7 @@ from bert_tf.base.tensor_source import TensorSource
 from bert_tf.checkpoints.model_weights import BACKBONE_OPTIONS, ModelDescription
 from bert_tf.config import BertConfig, arguments_of
 from bert_tf.errors import CheckpointError, ConfigError, require, user_error
-from bert_tf.layers.kernels.int8_kernel import Int8Kernel
+from bert_tf.layers.kernels import Int8Kernel
 from bert_tf.layers.quantization import QUANTIZATION
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.ops.quantized_dense import SMALLEST_SPAN

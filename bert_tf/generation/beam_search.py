@@ -12,21 +12,13 @@ Reference: transformers, generation/utils.py, `_beam_search`; Wu et al. 2016 (ar
 section 7.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.generation.decoding_loop import (
-    DecodingStep,
-    next_logits,
-    run_loop,
-    take_rows,
-    write_tokens,
-)
-from bert_tf.generation.generation_config import NEVER, GenerationConfig
-from bert_tf.generation.logits_processors import process_logits
+from bert_tf.generation.decoding_loop import Decoding, run_loop, take_rows, write_tokens
+from bert_tf.generation.generation_config import NEVER
 
 # Matches transformers: added to the scores of what must not be chosen, and the score of a finished
 # sequence that does not exist yet.
@@ -53,29 +45,11 @@ class BeamCandidates(NamedTuple):
     is_end: tf.Tensor  # whether they cannot be extended, bool [B, 2K]
 
 
-@dataclasses.dataclass(frozen=True)
-class BeamSearch:
-    """Finds probable sequences by beam search.
-
-    Attributes:
-        step: The model.
-        config: The `GenerationConfig`.
-        end_id: The id of the end token.
-        vocab_size: V.
-    """
-
-    step: DecodingStep
-    config: GenerationConfig
-    end_id: int
-    vocab_size: int
+class BeamSearch(Decoding):
+    """Finds probable sequences by beam search."""
 
     def run(self, state: Any, memory: Any, token_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs until no row can improve.
-
-        Args:
-            state: The state of the model before the start tokens, with B * K rows.
-            memory: What else the model takes, with B rows.
-            token_ids: The start tokens, followed by the pad token, int32 `[B, K, S]`.
 
         Returns:
             The sequences of each row, the best first, int32 `[B, K, S]`, and their scores, float32
@@ -127,9 +101,8 @@ class BeamSearch:
         """Returns the `BeamCandidates` and the state of the model after the step."""
         num_beams, vocab_size = self.config.num_beams, self.vocab_size
         sequences = tf.reshape(beams.token_ids, [-1, beams.token_ids.shape[2]])  # -> [B * K, S]
-        logits, state = next_logits(self.step, sequences, position, state, memory, vocab_size)
-        log_probs = process_logits(  # [B * K, V]
-            tf.nn.log_softmax(logits), sequences, position, self.config, self.end_id
+        log_probs, state = self.next_logits(  # [B * K, V]
+            sequences, position, state, memory, tf.nn.log_softmax
         )
         log_probs = tf.reshape(log_probs, [-1, num_beams, vocab_size])  # -> [B, K, V]
         log_probs += beams.log_probs[:, :, tf.newaxis]

@@ -109,9 +109,9 @@ def generate(
     length = token_ids.shape[1]
     token_ids = tf.reshape(token_ids, [batch, copies, length])  # [n, S] -> [B, K, S]
 
+    decoding = (step, config, end_id, pad_id, vocab_size)
     if num_beams > 1:
-        search = BeamSearch(step, config, end_id, vocab_size)
-        token_ids, scores = search.run(state, memory, token_ids)
+        token_ids, scores = BeamSearch(*decoding).run(state, memory, token_ids)
         token_ids = token_ids[:, :num_returned]  # [B, num_return_sequences, S]
         scores = tf.reshape(scores[:, :num_returned], [-1])
     else:
@@ -123,7 +123,6 @@ def generate(
             seed = config.seed if seed is None else seed
             random_numbers = uniform_numbers(seed, streams, config.max_new_tokens)
             random_numbers = tf.reshape(random_numbers, [batch, copies, -1])  # [n, S - 1] ->
-        choice = TokenChoice(step, config, end_id, pad_id, vocab_size)
-        token_ids = choice.run(state, memory, token_ids, random_numbers)
+        token_ids = TokenChoice(*decoding).run(state, memory, token_ids, random_numbers)
     # The start tokens are left out: [B, K, S] -> [B * K, S - 1]
     return GeneratedTokens(tf.reshape(token_ids[:, :, 1:], [-1, length - 1]), scores)

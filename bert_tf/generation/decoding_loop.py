@@ -4,47 +4,64 @@ Glossary: `m` rows that are still in the batch, of `B`; `n` sequences, the same 
 `S` maximum length with the start token, `V` vocabulary.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
+from bert_tf.generation.generation_config import GenerationConfig
+from bert_tf.generation.logits_processors import process_logits
 from bert_tf.ops.native import needs_static_shapes
 
 # (token_ids int32 [n], position scalar int32, state, memory) -> (logits [n, V], state)
 DecodingStep = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
 
 
-def next_logits(
-    step: DecodingStep,
-    token_ids: tf.Tensor,
-    position: tf.Tensor,
-    state: Any,
-    memory: Any,
-    vocab_size: int,
-) -> tuple[tf.Tensor, Any]:
-    """Calls the step with the tokens at `position`.
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """What beam search and the choice of one token per step have in common.
 
-    Args:
+    A subclass has `run(state, memory, token_ids)`, which extends sequences until all are finished.
+    Its arguments are the state of the model before the start tokens, with B * K rows; what else the
+    model takes, with B rows; and the start tokens, followed by the pad token, int32 `[B, K, S]`.
+
+    Attributes:
         step: The model.
-        token_ids: The sequences with their start tokens, int32 `[n, S]`.
-        position: A scalar int32.
-        state: The state before the step.
-        memory: What else the step takes.
+        config: The `GenerationConfig`.
+        end_id, pad_id: The id of the token that ends a sequence, and the one that follows it.
         vocab_size: V.
-
-    Returns:
-        The logits float32 `[n, V]` and the state after the step, in a graph with the same static
-        shapes as before, which a loop requires.
     """
-    logits, new_state = step(tf.gather(token_ids, position, axis=1), position, state, memory)
-    tf.nest.assert_same_structure(state, new_state)
-    if not tf.executing_eagerly():
-        new_state = tf.nest.map_structure(
-            lambda old, new: tf.ensure_shape(new, old.shape), state, new_state
-        )
-    logits = tf.ensure_shape(tf.cast(logits, tf.float32), [token_ids.shape[0], vocab_size])
-    return logits, new_state
+
+    step: DecodingStep
+    config: GenerationConfig
+    end_id: int
+    pad_id: int
+    vocab_size: int
+
+    def next_logits(
+        self,
+        token_ids: tf.Tensor,
+        position: tf.Tensor,
+        state: Any,
+        memory: Any,
+        transformed: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
+    ) -> tuple[tf.Tensor, Any]:
+        """Calls the step with the tokens at `position` of sequences int32 `[n, S]`.
+
+        Returns:
+            The processed logits float32 `[n, V]`, transformed before; and the state after the step,
+            in a graph with the same static shapes as before, which a loop requires.
+        """
+        logits, after = self.step(tf.gather(token_ids, position, axis=1), position, state, memory)
+        tf.nest.assert_same_structure(state, after)
+        if not tf.executing_eagerly():
+            after = tf.nest.map_structure(
+                lambda old, new: tf.ensure_shape(new, old.shape), state, after
+            )
+        shape = [token_ids.shape[0], self.vocab_size]
+        logits = transformed(tf.ensure_shape(tf.cast(logits, tf.float32), shape))
+        return process_logits(logits, token_ids, position, self.config, self.end_id), after
 
 
 def write_tokens(token_ids: tf.Tensor, position: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

@@ -4,14 +4,12 @@ Glossary: `B` batch, `K` sequences per row, `n = B * K` sequences, `S` maximum l
 token, `V` vocabulary.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.generation.decoding_loop import DecodingStep, next_logits, run_loop, write_tokens
-from bert_tf.generation.generation_config import GenerationConfig
-from bert_tf.generation.logits_processors import process_logits, restrict_logits
+from bert_tf.generation.decoding_loop import Decoding, run_loop, write_tokens
+from bert_tf.generation.logits_processors import restrict_logits
 from bert_tf.ops.philox import philox_uniform_bits_streams
 
 
@@ -23,38 +21,16 @@ class Sequences(NamedTuple):
     random_numbers: tf.Tensor | tuple  # float64 [B, K, S - 1]; () chooses the most probable tokens
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenChoice:
-    """Chooses one token per step: the most probable one, or at random.
-
-    Attributes:
-        step: The model.
-        config: The `GenerationConfig`.
-        end_id: The id of the end token.
-        pad_id: The id that follows the end token.
-        vocab_size: V.
-    """
-
-    step: DecodingStep
-    config: GenerationConfig
-    end_id: int
-    pad_id: int
-    vocab_size: int
+class TokenChoice(Decoding):
+    """Chooses one token per step: the most probable one, or at random."""
 
     def run(
         self, state: Any, memory: Any, token_ids: tf.Tensor, random_numbers: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Extends the sequences until all are finished.
+        """Returns the sequences, int32 `[B, K, S]`.
 
-        Args:
-            state: The state of the model before the start tokens, with B * K rows.
-            memory: What else the model takes, with B rows.
-            token_ids: The start tokens, followed by the pad token, int32 `[B, K, S]`.
-            random_numbers: Uniform in [0, 1), float64 `[B, K, S - 1]`. None chooses the most
-                probable token.
-
-        Returns:
-            The sequences, int32 `[B, K, S]`.
+        `random_numbers` are uniform in [0, 1), float64 `[B, K, S - 1]`. None chooses the most
+        probable token.
         """
         is_finished = tf.zeros_like(token_ids[:, :, 0], tf.bool)
         numbers = () if random_numbers is None else random_numbers
@@ -72,8 +48,7 @@ class TokenChoice:
         token_ids = sequences.token_ids  # [B, K, S]
         copies, length = token_ids.shape[1:]
         flat_ids = tf.reshape(token_ids, [-1, length])  # [B, K, S] -> [n, S]
-        logits, state = next_logits(self.step, flat_ids, position, state, memory, self.vocab_size)
-        logits = process_logits(logits, flat_ids, position, self.config, self.end_id)
+        logits, state = self.next_logits(flat_ids, position, state, memory)
         if isinstance(sequences.random_numbers, tuple):
             chosen = _first_of_the_largest(logits)
         else:
@@ -89,15 +64,9 @@ class TokenChoice:
 
 
 def uniform_numbers(seed: int | tf.Tensor, streams: tf.Tensor, count: int) -> tf.Tensor:
-    """Returns `count` random numbers in [0, 1) of each stream, which depend on nothing else.
+    """Returns numbers in [0, 1) of streams int64 `[n]`, which depend on nothing else.
 
-    Args:
-        seed: An int or a scalar int64 tensor.
-        streams: The numbers of the streams, int64 `[n]`.
-        count: An int.
-
-    Returns:
-        Float64 `[n, count]`.
+    They are float64 `[n, count]`.
     """
     bits = philox_uniform_bits_streams(seed, streams, count)
     return tf.cast(bits, tf.float64) * 2.0**-32

@@ -16,12 +16,10 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.encoder_block import BertEncoderBlock
-from bert_tf.layers.pooling import BertPooler, SequencePooling
+from bert_tf.layers.pooling import BertPooler, ScalarMix, SequencePooling
 from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
-from bert_tf.layers.scalar_mix import ScalarMix
-from bert_tf.layers.vector_projection import VectorProjection
-from bert_tf.layers.whitening import Whitening
+from bert_tf.layers.vector_projection import VectorProjection, Whitening
 
 __all__ = [
     "BertCrossAttention",

@@ -161,9 +161,6 @@ class ConditionalRandomField(QuickLayer):
     def compute_output_shape(self, emissions_shape, mask_shape=None):
         return tuple(emissions_shape[:-1])
 
-    def get_config(self):
-        return {**super().get_config(), "num_tags": self.num_tags}
-
 
 def _to_front(mask, *values):
     """Moves the words of each row to its front, in their order.

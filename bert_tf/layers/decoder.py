@@ -16,8 +16,7 @@ from bert_tf.layers.decoder_block import BertDecoderBlock
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder_block import BertEncoderBlock
-from bert_tf.layers.masked_lm_head import MaskedLMHead
-from bert_tf.layers.prepacked_words import prepack_words
+from bert_tf.layers.masked_lm_head import MaskedLMHead, prepack_words
 from bert_tf.ops.attention_rule import AttentionRule
 
 
@@ -208,6 +207,3 @@ class BertDecoder(ConfiguredLayer):
             self.embeddings.prepack_words(dtype)
         else:
             prepack_words(self, lambda: tf.convert_to_tensor(self.output_embeddings), dtype)
-
-    def get_config(self):
-        return {**super().get_config(), "tie_word_embeddings": self.tie_word_embeddings}

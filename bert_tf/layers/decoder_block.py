@@ -8,7 +8,7 @@ from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.encoder_block import BertEncoderBlock
-from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.layers.kernels import Epilogue
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
 

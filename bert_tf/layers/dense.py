@@ -11,10 +11,7 @@ from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.initial_weights import truncated_normal
-from bert_tf.layers.kernels.epilogue import Epilogue, FloatKernel
-from bert_tf.layers.kernels.int8_kernel import Int8Kernel
-from bert_tf.layers.kernels.lora_kernel import LoraKernel
-from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
+from bert_tf.layers.kernels import Epilogue, FloatKernel, Int8Kernel, LoraKernel, PrepackedKernel
 from bert_tf.layers.quantization import require_int8
 
 # The names of the variables with the parts of an `ops.QuantizedKernel`.
@@ -86,7 +83,7 @@ class Dense(QuickLayer):
             UserError: If the compute dtype of the layer was changed after its kernel was prepacked.
 
         Example:
-            >>> from bert_tf.layers.kernels.epilogue import Epilogue
+            >>> from bert_tf.layers.kernels import Epilogue
             >>> dense = bert_tf.layers.Dense(4)
             >>> dense.build([None, 2])
             >>> dense.apply(tf.ones([3, 2]), Epilogue(activation="gelu")).shape
@@ -121,7 +118,7 @@ class Dense(QuickLayer):
             `[R, H]`.
 
         Example:
-            >>> from bert_tf.layers.kernels.epilogue import Epilogue
+            >>> from bert_tf.layers.kernels import Epilogue
             >>> wide, narrow = bert_tf.layers.Dense(8), bert_tf.layers.Dense(2)
             >>> wide.build([None, 2]), narrow.build([None, 8])
             (None, None)
@@ -289,7 +286,3 @@ class Dense(QuickLayer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.units)
-
-    def get_config(self):
-        config = {"units": self.units, "initializer_range": self.initializer_range}
-        return {**super().get_config(), **config}

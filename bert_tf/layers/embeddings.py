@@ -1,6 +1,7 @@
 """Word, position and segment embeddings: their sum, LayerNorm, dropout, and a dense layer."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf import ops
@@ -10,7 +11,7 @@ from bert_tf.errors import UserError, require
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initial_weights import truncated_normal
-from bert_tf.layers.prepacked_words import prepack_words
+from bert_tf.layers.masked_lm_head import prepack_words
 from bert_tf.layers.quantization import require_int8
 
 
@@ -184,3 +185,22 @@ def _lookup_words(table, token_ids):
         return tf.tensor_scatter_nd_add(d_table, token_ids[:, tf.newaxis], d_words), None
 
     return (tf.gather(table, token_ids), tf.identity(table)), gradient
+
+
+LONGEST_WAVE = 10_000.0  # Vaswani et al. 2017, in units of 2π positions
+
+
+def sinusoidal_positions(length: int, width: int) -> np.ndarray:
+    """Returns the positions of Vaswani et al. 2017, section 3.5, float32 `[length, width]`.
+
+    Even columns are sines, odd ones cosines of the same frequencies.
+
+    Example:
+        >>> sinusoidal_positions(2, 2).round(2)
+        array([[0.  , 1.  ],
+               [0.84, 0.54]], dtype=float32)
+    """
+    columns = np.arange(width)
+    frequencies = LONGEST_WAVE ** (-(columns - columns % 2) / width)
+    angles = np.arange(length)[:, np.newaxis] * frequencies
+    return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype(np.float32)

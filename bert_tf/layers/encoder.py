@@ -1,17 +1,17 @@
-"""The stack of encoder blocks."""
+"""The stack of encoder blocks, and the biases by distance that its blocks may share."""
 
 import dataclasses
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers.attention.distance_bias import biases_by_distance
-from bert_tf.layers.attention.probes import AttentionProbes
-from bert_tf.layers.attention.self_attention import BertSelfAttention
+from bert_tf.layers.attention.self_attention import AttentionProbes, BertSelfAttention
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.embeddings import lookup
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
@@ -134,9 +134,6 @@ class BertEncoder(ConfiguredLayer):
                 block.keep_heads([before.index(head) for head in after])
         self.config = config
 
-    def get_config(self):
-        return {**super().get_config(), "gradient_checkpointing": self.gradient_checkpointing}
-
 
 def _recomputed(block, rows, layout, rule):
     """Calls `block` in training and recomputes its activations in the backward pass."""
@@ -169,3 +166,36 @@ def _recomputed(block, rows, layout, rule):
         return forward(rows, *others), gradient
 
     return compute(*inputs, *[tf.convert_to_tensor(variable) for variable in variables])
+
+
+MAX_DISTANCE = 128  # all distances from here on are in the last bucket
+
+
+def biases_by_distance(biases: keras.Variable) -> tf.Tensor:
+    """Returns the `distance_bias` of `ops.varlen_attention`: float32 `[N, 2 M + 1]`.
+
+    Half of the buckets are for keys after the query. In each half, the first buckets hold one
+    distance each, and the others ever more of them.
+
+    Args:
+        biases: A number for each bucket of distances and head, `[buckets, N]`.
+
+    Reference: Raffel et al. 2020 (arXiv 1910.10683), section 2.1; `transformers`,
+    `MPNetEncoder.compute_position_bias`.
+    """
+    distances = np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)
+    buckets = _buckets(distances, biases.shape[0])
+    of_distances = lookup(tf.convert_to_tensor(biases), buckets)  # [2 M + 1, N]
+    return tf.transpose(tf.cast(of_distances, tf.float32))
+
+
+def _buckets(distances: np.ndarray, num_buckets: int) -> np.ndarray:
+    """Returns the bucket of each distance, position of the query minus that of the key."""
+    half = num_buckets // 2
+    exact = half // 2
+    size = np.abs(distances)
+    # This is float32, because `transformers` rounds down in it.
+    logarithm = np.log(np.maximum(size, exact).astype(np.float32) / np.float32(exact))
+    share = logarithm / np.float32(np.log(MAX_DISTANCE / exact))
+    far = exact + (share * np.float32(half - exact)).astype(np.int64)
+    return np.where(size < exact, size, np.minimum(far, half - 1)) + half * (distances < 0)

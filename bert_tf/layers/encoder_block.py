@@ -4,13 +4,12 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers.attention.probes import AttentionProbes
-from bert_tf.layers.attention.self_attention import BertSelfAttention
+from bert_tf.layers.attention.self_attention import AttentionProbes, BertSelfAttention
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import next_seed
-from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.layers.kernels import Epilogue
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
 
@@ -162,5 +161,7 @@ class BertEncoderBlock(ConfiguredLayer):
         dense.replace(kernel, tf.convert_to_tensor(dense.bias))
         self.attention.keep_heads(places)
 
-    def get_config(self):
-        return {**super().get_config(), "num_heads": self.attention.num_heads}
+    @property
+    def num_heads(self) -> int:
+        """The number of attention heads that the block has now."""
+        return self.attention.num_heads

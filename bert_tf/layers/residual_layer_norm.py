@@ -5,7 +5,7 @@ import keras
 from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.layers.dropout import new_seed_generator
-from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.layers.kernels import Epilogue
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -60,7 +60,3 @@ class ResidualLayerNorm(QuickLayer):
             training=training,
             dropout_seed=dropout_seed,
         ).apply_unfused(x)
-
-    def get_config(self):
-        config = {"epsilon": self.epsilon, "dropout_rate": self.dropout_rate, "seed": self.seed}
-        return {**super().get_config(), **config}

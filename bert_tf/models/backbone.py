@@ -15,7 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.families.pruned_heads import checked_pruned_heads
 from bert_tf.inputs.token_inputs import checked_token_inputs
-from bert_tf.layers.attention.probes import AttentionProbes
+from bert_tf.layers.attention.self_attention import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder

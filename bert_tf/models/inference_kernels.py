@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Collection, Iterable
-from typing import Any
 
 import tensorflow as tf
 
@@ -10,8 +9,7 @@ from bert_tf.base import hooks
 from bert_tf.errors import UserError, user_error
 from bert_tf.layers.attention.self_attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.kernels.epilogue import FloatKernel
-from bert_tf.layers.kernels.lora_kernel import LoraKernel
+from bert_tf.layers.kernels import FloatKernel, LoraKernel
 from bert_tf.layers.quantization import (
     BFLOAT16,
     DYNAMIC,
@@ -70,8 +68,25 @@ class InferenceKernels:
             >>> backbone = bert_tf.BertBackbone.from_pretrained("bert-base/")
             >>> backbone.optimize_for_inference("bfloat16")
             'bfloat16'
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> model.optimize_for_inference("int8", calibration=["A quiet film.", "No."])
+            'int8'
         """
-        return optimize_for_inference(self, precision, quantization)
+        if precision not in PRECISIONS:
+            raise UserError(f"`precision` must be one of {PRECISIONS}. Received: {precision=}")
+        if quantization and precision != INT8:
+            expected = f"be 'int8' with the argument `{next(iter(quantization))}`"
+            raise user_error("`precision`", expected, f"{precision=}")
+        backbone = getattr(self, "backbone", self)
+        backbone.require_native_ops("optimized for inference")
+        if precision == AUTO:
+            precision = BFLOAT16 if has_bfloat16_products() else FLOAT32
+            has = "has" if precision == BFLOAT16 else "does not have"
+            _logger.info("The model computes in %s: the processor %s AVX512-BF16.", precision, has)
+        if precision == INT8:
+            self.quantize(INT8, **quantization)
+        self.prepack_for_inference(BFLOAT16 if precision == BFLOAT16 else None)
+        return precision
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
         """Prepacks the encoder's kernels for `bert_tf.ops.fused_dense`, for faster inference.
@@ -230,22 +245,3 @@ class InferenceKernels:
                 f"The model must not be quantized to be {purpose}. Received: a model with "
                 f"{self.quantization} kernels. Do that first, or load the model again."
             )
-
-
-def optimize_for_inference(model: Any, precision: str, quantization: dict[str, Any]) -> str:
-    """Does what `BertBackbone.optimize_for_inference` does, for a backbone or a model with one."""
-    if precision not in PRECISIONS:
-        raise UserError(f"`precision` must be one of {PRECISIONS}. Received: {precision=}")
-    if quantization and precision != INT8:
-        expected = f"be 'int8' with the argument `{next(iter(quantization))}`"
-        raise user_error("`precision`", expected, f"{precision=}")
-    backbone = getattr(model, "backbone", model)
-    backbone.require_native_ops("optimized for inference")
-    if precision == AUTO:
-        precision = BFLOAT16 if has_bfloat16_products() else FLOAT32
-        has = "has" if precision == BFLOAT16 else "does not have"
-        _logger.info("The model computes in %s: the processor %s AVX512-BF16.", precision, has)
-    if precision == INT8:
-        model.quantize(INT8, **quantization)
-    model.prepack_for_inference(BFLOAT16 if precision == BFLOAT16 else None)
-    return precision

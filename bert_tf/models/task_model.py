@@ -16,7 +16,7 @@ from bert_tf.errors import UserError, require
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.quantization import DYNAMIC, FLOAT
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.inference_kernels import AUTO, optimize_for_inference
+from bert_tf.models.inference_kernels import InferenceKernels
 from bert_tf.models.preprocessor import Held, Preprocessor
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.training.model_options import OpeningMethod, option_names
@@ -247,35 +247,10 @@ class TaskModel(TrainingModel):
         """
         return hooks.export_from_model(self, filepath, format, input_signature, **options)
 
-    def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
-        """Makes the model faster for inference. See `BertBackbone`.
-
-        Args:
-            precision: "auto", "float32", "bfloat16" or "int8".
-            **quantization: Further arguments of `quantize`, for "int8" only.
-
-        Returns:
-            The precision: "float32", "bfloat16" or "int8".
-
-        Raises:
-            UserError: See `BertBackbone.optimize_for_inference`.
-
-        Example:
-            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
-            >>> model.optimize_for_inference("int8", calibration=["A quiet film.", "No."])
-            'int8'
-        """
-        return optimize_for_inference(self, precision, quantization)
+    optimize_for_inference = InferenceKernels.optimize_for_inference
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
-        """Prepacks the encoder's kernels, for faster inference. See `BertBackbone`.
-
-        Args:
-            dtype: See `BertBackbone.prepack_for_inference`.
-
-        Raises:
-            UserError: See `BertBackbone.prepack_for_inference`.
-        """
+        """Prepacks the encoder's kernels; see `BertBackbone.prepack_for_inference`."""
         self.backbone.prepack_for_inference(dtype)
 
     def quantize(
@@ -290,15 +265,10 @@ class TaskModel(TrainingModel):
     ) -> None:
         """Turns the backbone's kernels and word embeddings into 8-bit integers, for inference.
 
-        See `BertBackbone.quantize`.
-
         Args:
-            mode: "int8".
-            config: None or the configuration that Keras makes for `mode`.
             calibration: A few hundred examples of text like that of the application: a list of
                 texts, or a tuple of two lists for pairs; or token dictionaries.
-            attention, skip, activations: See `BertBackbone.quantize`.
-            **kwargs: Arguments of Keras's method; `type_check` has no effect.
+            mode, config, attention, skip, activations, **kwargs: See `BertBackbone.quantize`.
 
         Raises:
             UserError: See `BertBackbone.quantize`; also if `calibration` is a dataset of texts.
@@ -315,14 +285,11 @@ class TaskModel(TrainingModel):
         self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
 
     def quantization_errors(self, texts, activations: str = DYNAMIC) -> dict[str, float]:
-        """Does what `bert_tf.adapt.quantization_errors` does, with texts.
+        """Returns the relative error of every layer, by its path; see `bert_tf.adapt`.
 
         Args:
             texts: What `quantize` takes as `calibration`.
             activations: See `quantize`.
-
-        Returns:
-            The relative error of every layer, by its path.
 
         Raises:
             UserError: See `bert_tf.adapt.quantization_errors`; also if `texts` is a dataset of
@@ -338,12 +305,6 @@ class TaskModel(TrainingModel):
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Does what `BertBackbone.prune_heads` does. To train the model further, compile it again.
-
-        Args:
-            heads: See `BertBackbone.prune_heads`.
-
-        Raises:
-            UserError: See `BertBackbone.prune_heads`.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")

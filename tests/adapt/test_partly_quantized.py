@@ -17,8 +17,7 @@ from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertT
 from bert_tf.adapt import quantization_errors
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.layers import Quantization
-from bert_tf.layers.kernels.epilogue import FloatKernel
-from bert_tf.layers.kernels.int8_kernel import Int8Kernel
+from bert_tf.layers.kernels import FloatKernel, Int8Kernel
 from bert_tf.serving import ConstantGraphModel
 from research.corpora.film_reviews import read_film_reviews
 from tests.serving.operations import operations

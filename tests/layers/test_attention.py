@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers import BertEncoder, BertEncoderBlock, BertSelfAttention
-from bert_tf.layers.attention.probes import AttentionProbes
+from bert_tf.layers.attention.self_attention import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.ops import AttentionRule
 from tests.layers import float64

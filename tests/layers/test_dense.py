@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf.config import ACTIVATION_NAMES
 from bert_tf.errors import UserError
 from bert_tf.layers import Dense, ResidualLayerNorm
-from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.layers.kernels import Epilogue
 from tests.numpy_bert import ACTIVATIONS
 
 IN, UNITS, ROWS = 24, 40, 5

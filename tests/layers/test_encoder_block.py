@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf import BertConfig
 from bert_tf.config import ACTIVATION_NAMES
 from bert_tf.layers import BertEncoderBlock
-from bert_tf.layers.attention.probes import AttentionProbes
+from bert_tf.layers.attention.self_attention import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.ops import AttentionRule
 from tests.layers import float64

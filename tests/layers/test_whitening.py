@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.layers.whitening import Whitening
+from bert_tf.layers.vector_projection import Whitening
 
 
 @pytest.mark.parametrize("units", [6, 2])

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer, serving
 from bert_tf.errors import UserError
-from bert_tf.layers.kernels.int8_kernel import Int8Kernel
-from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
+from bert_tf.layers.kernels import Int8Kernel, PrepackedKernel
 from bert_tf.models import inference_kernels
 
 TEXTS = ["A quiet film.", "No.", "It was " * 60]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
-from bert_tf.tasks.sentence_embedding.retrieval_files import read_run
+from bert_tf.tasks.sentence_embedding.files import read_run
 from bert_tf.tools.common import corpus_search
 from tests.conftest import MATERIALS
 from tests.example_files import CORPUS, write_retrieval_data

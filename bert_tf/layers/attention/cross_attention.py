@@ -8,7 +8,11 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.config import BertConfig
-from bert_tf.layers.attention.dot_product_attention import cached_attention, dot_product_attention
+from bert_tf.layers.attention.dot_product_attention import (
+    cached_attention,
+    dot_product_attention,
+    split_heads,
+)
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import new_seed_generator, next_seed
@@ -53,6 +57,7 @@ class BertCrossAttention(ConfiguredLayer):
         self.key_value = self.make_dense(2 * self.config.hidden_size, "key_value")
         self.dropout_rate = self.config.attention_probs_dropout_prob
         self.seed_generator = new_seed_generator()
+        self.heads = (self.config.num_attention_heads, self.config.head_size)
 
     def build(self, input_shape=None):
         self.query.build([None, self.config.hidden_size])
@@ -64,42 +69,28 @@ class BertCrossAttention(ConfiguredLayer):
         dropout_rate = self.dropout_rate if training else 0.0
         seed = next_seed(self.seed_generator) if dropout_rate else None
         if layout.row_splits is not None:
-            heads = [self.config.num_attention_heads, self.config.head_size]
             context = ops.varlen_cross_attention(
-                tf.reshape(query, [-1, *heads]),  # [R, ND] -> [R, N, D]
-                tf.reshape(key_value, [-1, 2, *heads]),  # [M, 2ND] -> [M, 2, N, D]
+                tf.reshape(query, [-1, *self.heads]),  # [R, ND] -> [R, N, D]
+                tf.reshape(key_value, [-1, 2, *self.heads]),  # [M, 2ND] -> [M, 2, N, D]
                 layout.row_splits,
                 memory_layout.row_splits,
                 dropout_rate,
                 seed,
             )
         else:
-            query = self._heads(layout.to_batch(query))  # -> [B, N, T, D]
-            key, value = self._keys_and_values(memory_layout.to_batch(key_value))
+            (query,) = split_heads(layout.to_batch(query), 1, self.heads)  # -> [B, N, T, D]
+            key, value = split_heads(memory_layout.to_batch(key_value), 2, self.heads)
             mask = memory_layout.padding_mask[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, S]
             context, _ = dot_product_attention(query, key, value, mask, dropout_rate, seed)
             context = tf.transpose(context, [0, 2, 1, 3])  # [B, N, T, D] -> [B, T, N, D]
         return tf.reshape(context, [-1, self.config.hidden_size])  # -> [R, N * D]
 
-    def _heads(self, batch):
-        """`[B, T, N * D]` -> `[B, N, T, D]`."""
-        num_heads, head_size = self.config.num_attention_heads, self.config.head_size
-        shape = [*tf.unstack(tf.shape(batch)[:2]), num_heads, head_size]
-        return tf.transpose(tf.reshape(batch, shape), [0, 2, 1, 3])
-
-    def _keys_and_values(self, batch):
-        """`[B, S, 2 * N * D]` -> 2 of `[B, N, S, D]`."""
-        num_heads, head_size = self.config.num_attention_heads, self.config.head_size
-        shape = [*tf.unstack(tf.shape(batch)[:2]), 2, num_heads, head_size]
-        parts = tf.transpose(tf.reshape(batch, shape), [2, 0, 3, 1, 4])  # -> [2, B, N, S, D]
-        return tuple(tf.unstack(parts))
-
-    def project(self, memory) -> tuple[tf.Tensor, tf.Tensor]:
+    def project(self, memory) -> list[tf.Tensor]:
         """Returns the keys and the values of a memory `[B, S, H]` for `step`, `[B, N, S, D]`."""
         batch, length = tf.unstack(tf.shape(memory)[:2])
         projected = self.key_value(tf.reshape(memory, [-1, memory.shape[-1]]))  # -> [B * S, 2ND]
         projected = tf.reshape(projected, [batch, length, projected.shape[-1]])
-        return self._keys_and_values(projected)
+        return split_heads(projected, 2, self.heads)
 
     def step(self, rows, key, value, memory_mask):
         """Computes the attention of one token per sequence: `[n, H]` -> `[n, N * D]`.
@@ -109,6 +100,5 @@ class BertCrossAttention(ConfiguredLayer):
             key, value: `[B, N, S, D]`, what `project` returns; n is a multiple of B.
             memory_mask: bool `[B, S]`, True for real tokens.
         """
-        num_heads, head_size = self.config.num_attention_heads, self.config.head_size
-        query = tf.reshape(self.query(rows), [-1, num_heads, head_size])  # [n, H] -> [n, N, D]
+        query = tf.reshape(self.query(rows), [-1, *self.heads])  # [n, H] -> [n, N, D]
         return cached_attention(query, (key, value, memory_mask))

@@ -42,6 +42,12 @@ def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None, 
     return tf.matmul(weights, value), probabilities
 
 
+def split_heads(batch: tf.Tensor, parts: int, heads: tuple[int, int]) -> list[tf.Tensor]:
+    """Returns the parts of `[B, T, parts * N * D]`, each `[B, N, T, D]`; `heads` are N and D."""
+    values = tf.reshape(batch, [*tf.unstack(tf.shape(batch)[:2]), parts, *heads])
+    return tf.unstack(tf.transpose(values, [2, 0, 3, 1, 4]))  # [B, T, parts, N, D] -> parts
+
+
 def padded_attention(qkv, layout: TokenLayout, rule: AttentionRule, dropout_rate, seed):
     """Computes the self-attention of a padded layout and the probabilities.
 
@@ -49,8 +55,8 @@ def padded_attention(qkv, layout: TokenLayout, rule: AttentionRule, dropout_rate
     """
     batch, length = tf.unstack(tf.shape(layout.padding_mask))
     num_heads, head_size = qkv.shape[2:]
-    heads = tf.reshape(qkv, [batch, length, 3, num_heads, head_size])
-    qkv = tf.unstack(tf.transpose(heads, [2, 0, 3, 1, 4]))  # [B, T, 3, n, D] -> 3 of [B, n, T, D]
+    qkv = tf.reshape(qkv, [batch, length, 3 * num_heads * head_size])
+    qkv = split_heads(qkv, 3, (num_heads, head_size))  # 3 of [B, n, T, D]
     query, key = layout.places()  # [B, 1, T, 1], [B, 1, 1, T]
     is_attended = rule.attended_rows
     if is_attended is not None:

@@ -1,21 +1,73 @@
 """Multi-head self-attention on rows: one matmul for query, key and value, then attention."""
 
 import dataclasses
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.config import BertConfig
+from bert_tf.errors import user_error
 from bert_tf.layers.attention.dot_product_attention import cached_attention, padded_attention
 from bert_tf.layers.attention.key_values import KeyValueCache
-from bert_tf.layers.attention.probes import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import new_seed_generator, next_seed
-from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.layers.kernels import Epilogue
 from bert_tf.layers.quantization import BFLOAT16, FLOAT, INT8
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AttentionProbes:
+    """The optional argument of an encoder and its blocks; without it, nothing is observed.
+
+    Args:
+        head_mask: Factors of the outputs of the heads: float `[B, L, N]` for an encoder, pruned
+            heads included, and `[B, n]` for one block. None means 1.
+        probabilities: A list to which each block appends its attention probabilities
+            `[B, n, T, T]`. Only for padded layouts. None means that they are not kept.
+        observe: A function that each block calls with its `BertSelfAttention`, the queries, keys
+            and values `[R, 3, n, D]`, the `TokenLayout` and the `AttentionRule`.
+    """
+
+    head_mask: tf.Tensor | None = None
+    probabilities: list[tf.Tensor] | None = None
+    observe: Callable[..., None] | None = None
+
+    def of_block(self, index: int, heads: list[int]) -> "AttentionProbes":
+        """Returns the probes of one block, which has the given ones of the N heads."""
+        if self.head_mask is None:
+            return self
+        head_mask = tf.gather(self.head_mask[:, index], heads, axis=1)  # [B, L, N] -> [B, n]
+        return dataclasses.replace(self, head_mask=head_mask)
+
+    def keep(self, probabilities: tf.Tensor | None) -> None:
+        """Keeps the probabilities of a block if they are asked for.
+
+        Raises:
+            UserError: If they are, and there are none because the layout is packed.
+        """
+        if self.probabilities is None:
+            return
+        if probabilities is None:
+            expected = "be padded if `probes` keeps probabilities: packed attention stores none"
+            raise user_error("`layout`", expected, "a packed layout. Use `TokenLayout.padded`.")
+        self.probabilities.append(probabilities)
+
+    def weighted(self, context: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
+        """Multiplies the heads of each row `[R, n, D]` by the factors of its example `[B, n]`.
+
+        The product is computed in float32.
+        """
+        if self.head_mask is None:
+            return context
+        shape = [*tf.unstack(tf.shape(layout.padding_mask)), context.shape[1]]
+        factors = tf.cast(self.head_mask, tf.float32)[:, tf.newaxis]  # [B, n] -> [B, 1, n]
+        factors = layout.to_rows(tf.broadcast_to(factors, shape))  # [B, T, n] -> [R, n]
+        product = tf.cast(context, tf.float32) * factors[:, :, tf.newaxis]
+        return tf.cast(product, context.dtype)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -151,6 +203,3 @@ class BertSelfAttention(ConfiguredLayer):
 
         dense.replace(*[kept(tf.convert_to_tensor(v)) for v in (dense.kernel, dense.bias)])
         self.num_heads = len(places)
-
-    def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads}

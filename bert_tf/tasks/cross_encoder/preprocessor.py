@@ -12,9 +12,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, is_container
 from bert_tf.inputs.labels import read_regression_labels
-from bert_tf.inputs.token_inputs import rows_of_examples
-from bert_tf.inputs.token_rows import TokenizedTexts
-from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.tasks.shared.preprocessors import PairsPreprocessor
 from bert_tf.training.evaluation.probabilities import sigmoid
 
 SIGMOID, IDENTITY = "sigmoid", "identity"
@@ -23,7 +21,7 @@ SCORE_ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
-class CrossEncoderPreprocessor(Preprocessor):
+class CrossEncoderPreprocessor(PairsPreprocessor):
     """Maps pairs, or queries with K documents each, to tokens; logits to scores.
 
     Args:
@@ -52,33 +50,9 @@ class CrossEncoderPreprocessor(Preprocessor):
         queries, *documents = texts
         if len(documents) < 2:
             return super().tokenize(*texts)
-        documents = tf.stack(documents, axis=1)  # [B, K]
-        repeated = tf.repeat(queries, documents.shape[1])
-        return rows_of_examples(super().tokenize(repeated, tf.reshape(documents, [-1])), documents)
-
-    def example_rows(self, columns):
-        if len(columns) == 2:
-            return super().example_rows(columns)
-        pairs = _pairs(columns)
-        return TokenizedTexts.of(self.tokenizer, pairs, self.max_sequence_length, len(columns) - 1)
-
-    def encode(self, columns, window_stride=None):
-        """Returns the pairs as rows: pairs of like length share a batch."""
-        return super().encode(_pairs(columns), window_stride)
-
-    def postprocess(self, values, rows, columns, pooling):
-        """Returns logits `[n, K]` from those of the pairs `[n * K, 1]`."""
-        return values.reshape(columns.num_rows, len(columns) - 1)
+        return self.pair_tokens(queries, tf.stack(documents, axis=1))
 
     def decode(self, values, rows, columns):
         """Returns scores float32 `[n]`, of queries with K documents `[n, K]`."""
         scores = SCORE_ACTIVATIONS[self.activation](self.postprocess(values, rows, columns, None))
         return (scores[:, 0] if len(columns) == 2 else scores).astype(np.float32)
-
-
-def _pairs(columns):
-    """Pairs queries `[n]` and K columns of documents `[n]` -> two columns `[n * K]`."""
-    queries, *documents = columns
-    if len(documents) == 1:
-        return columns
-    return TextColumns((np.repeat(queries, len(documents)), np.stack(documents, 1).reshape(-1)))

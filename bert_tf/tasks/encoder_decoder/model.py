@@ -143,17 +143,11 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
         return hooks.load_encoder_and_decoder(cls, encoder_path, decoder_path, **options)
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
-        """Prepacks the kernels of encoder and decoder, for faster inference.
+        """Prepacks the kernels of encoder and decoder; see `BertBackbone.prepack_for_inference`.
 
         The output multiplies by a prepacked copy of its word embeddings. After `quantize`, this
         prepacks the kernels that are still in floating point: those of the decoder, unless it
         shares the encoder's weights.
-
-        Args:
-            dtype: See `BertBackbone.prepack_for_inference`.
-
-        Raises:
-            UserError: See `BertBackbone.prepack_for_inference`.
         """
         super().prepack_for_inference(dtype)
         attention = [block.block.attention for block in self.decoder.blocks]

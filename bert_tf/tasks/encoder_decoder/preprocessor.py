@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows
-from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
+from bert_tf.tasks.shared.preprocessors import SourceTargetPreprocessor
 
 DECODER_TOKEN_IDS = "decoder_token_ids"
 DECODER_PADDING_MASK = "decoder_padding_mask"

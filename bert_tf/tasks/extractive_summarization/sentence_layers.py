@@ -9,9 +9,9 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
+from bert_tf.layers.embeddings import sinusoidal_positions
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.pooling import first_columns
-from bert_tf.layers.sinusoidal_positions import sinusoidal_positions
 
 
 def sentence_starts(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
@@ -84,6 +84,3 @@ class SentenceLayers(ConfiguredLayer):
         for block in self.blocks:
             rows = block(rows, layout=layout, training=training)
         return layout.to_batch(rows)  # [S, H] -> [B, T, H]
-
-    def get_config(self):
-        return {**super().get_config(), "num_layers": self.num_layers}

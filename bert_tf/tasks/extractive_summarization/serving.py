@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from bert_tf.models.serving_module import ServingModule
+from bert_tf.tasks.extractive_summarization.preprocessor import pack_sentences
 from bert_tf.tasks.extractive_summarization.selection import join_sentences, select_sentences
-from bert_tf.tasks.extractive_summarization.sentence_windows import pack_sentences
 from bert_tf.text import packing
 
 

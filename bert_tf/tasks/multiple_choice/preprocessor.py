@@ -20,10 +20,8 @@ from bert_tf.inputs.columns import (
     text_column,
 )
 from bert_tf.inputs.labels import class_ids
-from bert_tf.inputs.token_inputs import rows_of_examples
-from bert_tf.inputs.token_rows import TokenizedTexts
-from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.tasks.multiple_choice import FORM
+from bert_tf.tasks.shared.preprocessors import PairsPreprocessor
 from bert_tf.training.evaluation.probabilities import softmax
 
 
@@ -45,7 +43,7 @@ class Choice(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class MultipleChoicePreprocessor(Preprocessor):
+class MultipleChoicePreprocessor(PairsPreprocessor):
     """Maps prompts and choices to pairs of tokens, logits to choices."""
 
     def read_columns(self, x):
@@ -109,21 +107,7 @@ class MultipleChoicePreprocessor(Preprocessor):
         if len(texts) != 2 or choices.shape.rank != 2:
             shapes = [tf.convert_to_tensor(column).shape for column in texts]
             raise UserError(f"{FORM} Received: strings of the shapes {shapes}")
-        prompts = tf.repeat(texts[0], tf.shape(choices)[1])  # [B] -> [B * C]
-        tokens = super().tokenize(prompts, tf.reshape(choices, [-1]))
-        return rows_of_examples(tokens, choices)
-
-    def example_rows(self, columns):
-        count = columns[1].shape[1]
-        return TokenizedTexts.of(self.tokenizer, _pairs(columns), self.max_sequence_length, count)
-
-    def encode(self, columns, window_stride=None):
-        """Returns the pairs as rows: pairs of like length share a batch, whatever their prompt."""
-        return super().encode(_pairs(columns), window_stride)
-
-    def postprocess(self, values, rows, columns, pooling):
-        """Returns logits `[n, C]` from those of the pairs."""
-        return values.reshape(columns[1].shape)
+        return self.pair_tokens(texts[0], choices)
 
     def decode(self, values, rows, columns):
         """Returns a `Choice` for each prompt."""
@@ -133,9 +117,3 @@ class MultipleChoicePreprocessor(Preprocessor):
             Choice(index, choices[index].decode("utf-8", "replace"), float(shares[index]))
             for index, choices, shares in zip(best, columns[1], probabilities)
         ]
-
-
-def _pairs(columns):
-    """Pairs prompts `[n]` and choices `[n, C]` -> two columns `[n * C]`."""
-    prompts, choices = columns
-    return TextColumns((np.repeat(prompts, choices.shape[1]), choices.reshape(-1)))

@@ -1,5 +1,7 @@
 """A sequence-to-sequence model of one BERT, with the attention of a prefix language model.
 
+Glossary: `B` sources, `S` tokens of a source, `n` sequences that are written, a multiple of B.
+
 Reference: Dong et al. 2019 (arXiv 1905.03197), UniLM.
 """
 
@@ -7,10 +9,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require, user_error
+from bert_tf.inputs.token_inputs import depending_on, require_tensor
+from bert_tf.layers.attention.dot_product_attention import split_heads
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.tasks.prefix_lm.decoding import next_vectors, prefix_mask, read_sources
 from bert_tf.tasks.shared.text_generator import TextGenerator
 
 
@@ -116,15 +119,9 @@ class BertPrefixLM(TextGenerator, TaskModel):
         return self.start_token_id
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
-        """Prepacks the kernels of the encoder and the output, for faster inference.
+        """Prepacks the kernels of the encoder; see `BertBackbone.prepack_for_inference`.
 
         The word embeddings are needed in both forms, so the prepacked form is a copy.
-
-        Args:
-            dtype: See `BertBackbone.prepack_for_inference`.
-
-        Raises:
-            UserError: See `BertBackbone.prepack_for_inference`.
         """
         super().prepack_for_inference(dtype)
         if self.backbone.is_prepacked:  # a model of 8-bit integers stays as it is
@@ -152,13 +149,74 @@ class BertPrefixLM(TextGenerator, TaskModel):
         return tf.cast(logits, tf.float32)
 
     def start_decoding(self, tokens, max_new_tokens):
-        return read_sources(self.backbone, tokens, max_new_tokens)
+        """Computes the keys and values of the source, without its `[SEP]`, which are the memory.
+
+        That `[SEP]` is the first token of the loop: the first word is predicted from it. The state
+        is the empty `KeyValueCache` of each block. The memory is `mask`, bool `[B, S]`, True for
+        real tokens of the source but its last; `end`, int32 `[B]`, the position of the last; and
+        `blocks`, for each block the keys and values, two tensors `[B, N, S, D]`.
+        """
+        blocks, backbone = [], self.backbone
+
+        def keep(attention, qkv, layout, rule):
+            heads = (attention.num_heads, attention.head_size)
+            rows = tf.reshape(qkv[:, 1:], [-1, 2 * heads[0] * heads[1]])  # [R, 2ND]
+            blocks.append(split_heads(layout.to_batch(rows), 2, heads))
+
+        is_source = prefix_mask(tokens, backbone.padding_mask_of(tokens))
+        backbone(tokens, causal=True, attended_mask=is_source, observe=keep)
+        columns = tf.range(tf.shape(is_source)[1])
+        last = tf.reduce_max(tf.where(is_source, columns, 0), axis=1)  # [B]
+        end = last
+        if tokens.get("positions") is not None:
+            end = tf.gather(tf.cast(tokens["positions"], tf.int32), last, batch_dims=1)
+        longest, limit = tf.reduce_max(end) + 1, backbone.config.max_position_embeddings
+        most = limit - max_new_tokens + 1
+        must = f"A source must have at most {most} tokens with max_new_tokens={max_new_tokens}"
+        memory = {"end": end, "mask": is_source & (columns < last[:, tf.newaxis])}
+        memory = depending_on(require_tensor(longest <= most, must, [longest], "tokens"), memory)
+        num_rows = is_source.shape[0] or tf.shape(is_source)[0]
+        layers = backbone.encoder.attention_layers().values()
+        state = [layer.empty_cache(num_rows, max_new_tokens) for layer in layers]
+        return state, {**memory, "blocks": blocks}
 
     def next_token(self, token_ids, position, state, memory):
-        rows, words, state = next_vectors(self.backbone, token_ids, position, state, memory)
-        if words is None:
-            words = self.backbone.embeddings.dequantized_words()
-        return self.next_word_logits(rows, words), state
+        places = memory["end"][:, tf.newaxis] + position  # [B, 1]
+        by_source = tf.reshape(token_ids, [tf.shape(places)[0], -1])  # [n] -> [B, n / B]
+        places = tf.reshape(tf.broadcast_to(places, tf.shape(by_source)), [-1])  # [n]
+        segment_ids = tf.fill(tf.shape(token_ids), tf.cast(position > 0, tf.int32))
+        embeddings, blocks = self.backbone.embeddings, self.backbone.encoder.stack()
+        rows, words = embeddings(token_ids, segment_ids=segment_ids, positions=places)
+        caches = []
+        for block, cache, prefix in zip(blocks, state, memory["blocks"], strict=True):
+            rows, cache = block.step(rows, position, cache, prefix, memory["mask"])
+            caches.append(cache)
+        words = embeddings.dequantized_words() if words is None else words
+        return self.next_word_logits(rows, words), caches
+
+
+def prefix_mask(inputs: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> tf.Tensor:
+    """Returns which tokens come before the first one with a segment id above 0, bool `[B, T]`.
+
+    Args:
+        inputs: Inputs of a backbone. Without `segment_ids`, all real tokens are in the prefix.
+        padding_mask: bool `[B, T]`, True for real tokens.
+
+    Raises:
+        UserError: If a row holds several sequences.
+
+    Example:
+        >>> inputs = {"segment_ids": tf.constant([[0, 0, 1, 1]])}
+        >>> prefix_mask(inputs, tf.constant([[True, True, True, False]])).numpy()
+        array([[ True,  True, False, False]])
+    """
+    if inputs.get("sequence_ids") is not None:
+        expected = "not hold `sequence_ids` where a prefix is seen whole: a row is one sequence"
+        raise user_error("Inputs", expected, sorted(inputs))
+    if inputs.get("segment_ids") is None:
+        return padding_mask
+    in_target = padding_mask & (tf.convert_to_tensor(inputs["segment_ids"]) > 0)
+    return padding_mask & (tf.cumsum(tf.cast(in_target, tf.int32), axis=1) == 0)
 
 
 def _require_full_attention_and_two_segments(backbone):

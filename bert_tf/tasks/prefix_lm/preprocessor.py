@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.token_rows import RaggedRows, TokenizedTexts
 from bert_tf.inputs.traced import IDS, traced
-from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
+from bert_tf.tasks.shared.preprocessors import SourceTargetPreprocessor
 from bert_tf.text import packing
 
 

@@ -25,7 +25,7 @@ from bert_tf.inputs.masking import SPANBERT_SPANS, check_masking, mask_tokens, n
 from bert_tf.inputs.row_packing import Places, first_fit, place_in_rows
 from bert_tf.tasks.pretraining.document_chunks import scan_documents
 from bert_tf.tasks.pretraining.example_batches import BATCH_SIGNATURE, ExampleBatches, ExampleEpochs
-from bert_tf.tasks.pretraining.input_files import check_position, find_files
+from bert_tf.tasks.pretraining.records import check_position, find_files
 from bert_tf.tasks.pretraining.segment_pairs import NEXT_SENTENCES
 from bert_tf.tasks.pretraining.token_source import TokenSource
 from bert_tf.text.tokenizer import BertTokenizer

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.layers.kernels import Epilogue
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.token_loss import OwnTokenLoss

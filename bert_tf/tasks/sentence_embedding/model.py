@@ -12,8 +12,12 @@ from bert_tf.base.json_schema import is_integer
 from bert_tf.config import POOLING_MODES
 from bert_tf.errors import require, require_one_of
 from bert_tf.layers.pooling import SequencePooling, first_token
-from bert_tf.layers.vector_projection import VectorProjection, projected_size
-from bert_tf.layers.whitening import Whitening, principal_directions
+from bert_tf.layers.vector_projection import (
+    VectorProjection,
+    Whitening,
+    principal_directions,
+    projected_size,
+)
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.sentence_embedding.preprocessor import unit_vectors

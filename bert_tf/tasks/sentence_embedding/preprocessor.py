@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from bert_tf.tasks.shared.vector_preprocessor import VectorPreprocessor
+from bert_tf.tasks.shared.preprocessors import VectorPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

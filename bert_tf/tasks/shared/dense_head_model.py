@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
-from bert_tf.layers.scalar_mix import ScalarMix
+from bert_tf.layers.pooling import ScalarMix
 from bert_tf.models.task_model import TaskModel
 from bert_tf.training.evaluation.metrics_on_logits import metrics_on_logits
 from bert_tf.training.losses.loss_on_logits import loss_on_logits

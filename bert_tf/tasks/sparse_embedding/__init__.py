@@ -11,7 +11,7 @@ SPEC = task_spec.TaskSpec(
     architectures=("BertForMaskedLM",),
     backbone_options={"output_word_embeddings": True},
     decoded_by="terms",
-    preprocessor="bert_tf.tasks.shared.vector_preprocessor.VectorPreprocessor",
+    preprocessor="bert_tf.tasks.shared.preprocessors.VectorPreprocessor",
     examples=task_spec.Examples(texts=(1, ...)),
     heads={"masked_lm_head": masked_lm.HEAD},
     uses_pooler=False,

@@ -1,4 +1,7 @@
-"""Learned sparse vectors (SPLADE): a weight for every piece of the vocabulary."""
+"""Learned sparse vectors (SPLADE): a weight for every piece of the vocabulary.
+
+Glossary: `B` texts, `T` sequence length, `H` hidden size, `V` vocabulary, `R` real tokens.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +13,9 @@ import tensorflow as tf
 from bert_tf.errors import require_one_of
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.shared.vector_model import VectorModel
 from bert_tf.tasks.sparse_embedding.loss import SpladeLoss
-from bert_tf.tasks.sparse_embedding.splade_pooling import POOLINGS, TERM_ACTIVATIONS, splade_pooling
 from bert_tf.tasks.sparse_embedding.terms import (
     WeightedTerm,
     require_count,
@@ -22,6 +25,11 @@ from bert_tf.tasks.sparse_embedding.terms import (
     weighted_terms,
 )
 
+POOLINGS = ("max", "sum")
+TERM_ACTIVATIONS = ("relu", "log1p_relu")
+# Tokens whose logits are in memory at a time where no gradient is computed: 120 MB for the
+# 30,522 pieces of BERT's vocabulary.
+ROWS_AT_ONCE = 1024
 # Texts whose dense vectors `encode` has in memory at a time: 60 MB for BERT's vocabulary.
 TEXTS_ENCODED_AT_ONCE = 512
 
@@ -74,8 +82,8 @@ class BertSparseEncoder(VectorModel):
         [..., ...]
         >>> scores, rows = bert_tf.search.sparse_top_k(queries, documents, k=1)
 
-    Reference: Formal et al. 2021 (arXiv 2109.10086); sentence-transformers, `SparseEncoder`, whose
-    directories it opens and writes.
+    Reference: Formal et al. 2021 (arXiv 2109.10086), equations 1 and 2; sentence-transformers,
+    `SparseEncoder`, whose directories it opens and writes, and `SpladePooling`.
     """
 
     objectives_with_labels = (
@@ -117,16 +125,57 @@ class BertSparseEncoder(VectorModel):
         return SpladeLoss()
 
     def head(self, outputs, tokens, training=False):
+        """Pools log(1 + relu(logits)) over the real tokens of each text; zeros without tokens.
+
+        In training all logits are computed at once, as a gradient needs all of them; else those of
+        `ROWS_AT_ONCE` tokens at a time, except for XLA.
+        """
         words = tf.cast(outputs["word_embeddings"], self.compute_dtype)
-        return splade_pooling(
-            outputs["sequence_output"],
-            self.backbone.padding_mask_of(tokens),
-            lambda rows: self.masked_lm_head(rows, word_embeddings=words),
-            self.vector_size,
-            self.pooling,
-            self.activation,
-            training,
-        )
+        states, is_max = outputs["sequence_output"], self.pooling == "max"  # [B, T, H]
+        padding_mask = self.backbone.padding_mask_of(tokens)
+
+        def logits_of(rows):
+            return tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)
+
+        def weights_of(logits):
+            weights = tf.math.log1p(tf.nn.relu(logits))
+            return tf.math.log1p(weights) if self.activation == "log1p_relu" else weights
+
+        batch, length = tf.unstack(tf.shape(padding_mask))
+        if needs_static_shapes():
+            logits = logits_of(tf.reshape(states, [-1, states.shape[-1]]))
+            logits = tf.reshape(logits, [batch, length, self.vector_size])  # [B * T, V] ->
+            logits = tf.where(padding_mask[:, :, tf.newaxis], logits, 0.0)  # 0 has no weight
+            if is_max:  # the weights grow with the logits
+                return weights_of(tf.reduce_max(logits, axis=1))
+            return tf.reduce_sum(weights_of(logits), axis=1)
+
+        rows = tf.boolean_mask(states, padding_mask)  # [B, T, H] -> [R, H]
+        texts = tf.cast(tf.where(padding_mask)[:, 0], tf.int32)  # [R], the text of a row
+
+        def add(pooled, part):
+            logits = logits_of(rows[part])
+            if is_max:
+                best = tf.math.unsorted_segment_max(logits, texts[part], batch)  # [R, V] -> [B, V]
+                both = tf.maximum(pooled, best)
+            else:
+                both = pooled + tf.math.unsorted_segment_sum(weights_of(logits), texts[part], batch)
+            return tf.ensure_shape(both, pooled.shape)
+
+        pooled = tf.zeros([batch, self.vector_size])
+        if training:
+            pooled = add(pooled, slice(None))
+        else:
+            _, pooled = tf.while_loop(
+                lambda start, _: start < tf.shape(rows)[0],
+                lambda start, pooled: (
+                    start + ROWS_AT_ONCE,
+                    add(pooled, slice(start, start + ROWS_AT_ONCE)),
+                ),
+                (0, pooled),
+                parallel_iterations=1,
+            )
+        return weights_of(pooled) if is_max else pooled
 
     def terms(self, texts, **batching):
         """Returns the terms of each text; see `decode`."""

@@ -22,7 +22,7 @@ from bert_tf.inputs.columns import (
     refuse_missing,
 )
 from bert_tf.inputs.streams import materialize
-from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
+from bert_tf.tasks.shared.preprocessors import ItemPreprocessor
 from bert_tf.tasks.token_classification.word_windows import (
     WordSpans,
     WordWindows,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_tf.errors import DataError
-from bert_tf.tasks.sentence_embedding.retrieval_files import read_qrels, read_run
+from bert_tf.tasks.sentence_embedding.files import read_qrels, read_run
 from research.corpora import retrieval
 from tests.tools.running import run
 

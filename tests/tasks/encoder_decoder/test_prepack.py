@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertEncoderDecoder, BertTokenizer, ops
 from bert_tf.errors import UserError
-from bert_tf.layers.kernels.int8_kernel import Int8Kernel
-from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
+from bert_tf.layers.kernels import Int8Kernel, PrepackedKernel
 from bert_tf.training import AdamWeightDecay
 
 SOURCES = ["good film", "the bad film.", "a b c"]

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import BertTokenizer
-from bert_tf.tasks.extractive_summarization.sentence_windows import SentenceWindows
+from bert_tf.tasks.extractive_summarization.preprocessor import SentenceWindows
 
 
 def test_any_documents_are_put_together_again(tiny_vocabulary):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_tf.errors import DataError
-from bert_tf.tasks.sentence_embedding.retrieval_files import (
+from bert_tf.tasks.sentence_embedding.files import (
     find_data_sets,
     read_corpus,
     read_qrels,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import DataError
-from bert_tf.tasks.sentence_embedding.retrieval_files import read_run, write_run
+from bert_tf.tasks.sentence_embedding.files import read_run, write_run
 
 
 def test_what_is_written_is_read(tmp_path):

@@ -14,7 +14,7 @@ from bert_tf import BertBackbone, BertMaskedLM, BertSparseEncoder, BertTokenizer
 from bert_tf.checkpoints.recognition import servable_class
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.families.network_families import FAMILIES
-from bert_tf.tasks.sparse_embedding import SpladeLoss, WeightedTerm, splade_pooling
+from bert_tf.tasks.sparse_embedding import SpladeLoss, WeightedTerm
 from bert_tf.tasks.sparse_embedding import model as model_module
 from bert_tf.tasks.sparse_embedding.serving import SparseEmbeddingModule
 from bert_tf.training import (
@@ -74,7 +74,7 @@ def test_vectors_are_pooled_logits(make, tmp_path, monkeypatch, pooling, activat
     features = model.tokenize(TEXTS)
     np.testing.assert_allclose(model(features), expected, atol=1e-5)
     np.testing.assert_allclose(model(features, training=False), expected, atol=1e-5)
-    monkeypatch.setattr(splade_pooling, "ROWS_AT_ONCE", 3)  # parts end inside of texts
+    monkeypatch.setattr(model_module, "ROWS_AT_ONCE", 3)  # parts end inside of texts
     np.testing.assert_allclose(model(features), expected, atol=1e-5)
 
 

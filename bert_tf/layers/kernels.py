@@ -1,0 +1,249 @@
+"""What a dense layer computes after its matmul, and the forms that its kernel can have.
+
+A form has `apply(x, epilogue)`, which computes `x @ kernel` and what follows it, and
+`fuses_feed_forward`: whether its `feed_forward` computes two layers in one op. A caller therefore
+does not need to know whether a kernel is trained, has LoRA, or is prepacked or quantized. The
+variables belong to the `Dense` layer, so files name them in the same way in every form.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
+
+import keras
+import tensorflow as tf
+
+from bert_tf import ops
+from bert_tf.layers.activation import ACTIVATIONS
+from bert_tf.layers.dropout import next_seed
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Epilogue:
+    """The bias and either an activation, or dropout, a residual and LayerNorm.
+
+    z = x @ kernel
+    y = z + bias | activation(z + bias) | LayerNorm(residual + dropout(z + bias))
+
+    Args:
+        bias: `[units]` or None. `Dense.apply` sets it.
+        activation: The activation, as in `BertConfig`. None means no activation.
+        layer_norm: The `ResidualLayerNorm`, with its dropout. None means no LayerNorm.
+        residual: `[R, units]` or None.
+        training: Whether there is dropout before LayerNorm.
+        dropout_seed: Seed of the dropout, a scalar int64. None draws a seed.
+    """
+
+    bias: tf.Tensor | None = None
+    activation: str | None = None
+    layer_norm: keras.layers.Layer | None = None
+    residual: tf.Tensor | None = None
+    training: bool = False
+    dropout_seed: tf.Tensor | None = None
+
+    def apply_unfused(self, z: tf.Tensor) -> tf.Tensor:
+        """Computes y `[R, units]` from z `[R, units]` in ops that have gradients."""
+        norm = self.layer_norm
+        if norm is not None:
+            dropout_rate, seed = norm.dropout_rate if self.training else 0.0, self.dropout_seed
+            if dropout_rate and seed is None:
+                seed = next_seed(norm.seed_generator)
+            return ops.fused_residual_layer_norm(
+                z, self.residual, self.bias, norm.gamma, norm.beta, norm.epsilon, dropout_rate, seed
+            )
+        if self.activation is None:
+            return tf.nn.bias_add(z, self.bias)
+        activation = ACTIVATIONS[self.activation]
+        if activation.with_bias is not None:
+            return activation.with_bias(z, self.bias)
+        return activation.function(tf.nn.bias_add(z, self.bias))
+
+    def apply_fused(self, dense: Callable, x: tf.Tensor, kernel, units: int) -> tf.Tensor:
+        """Computes y `[R, units]` from x `[R, in]` in the same op as the matmul.
+
+        This is for inference: there is no dropout. `dense` is `ops.fused_dense` or
+        `ops.quantized_dense`, and `kernel` is what it takes as the kernel.
+        """
+        if self.activation is not None:
+            activation = ACTIVATIONS[self.activation]
+            if activation.with_bias is None:
+                return activation.function(dense(x, kernel, units, bias=self.bias))
+        norm = {}
+        if self.layer_norm is not None:
+            norm = {name: getattr(self.layer_norm, name) for name in ("gamma", "beta", "epsilon")}
+        return dense(
+            x,
+            kernel,
+            units,
+            bias=self.bias,
+            activation=self.activation,
+            residual=self.residual,
+            **norm,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FloatKernel:
+    """A kernel that TensorFlow multiplies and that can be trained.
+
+    Args:
+        kernel: `[in, units]`.
+    """
+
+    kernel: keras.Variable
+    fuses_feed_forward: ClassVar[bool] = False
+
+    def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
+        """Computes `x @ kernel` and the epilogue: `[R, in]` -> `[R, units]`."""
+        return epilogue.apply_unfused(tf.matmul(x, tf.convert_to_tensor(self.kernel)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoraKernel:
+    """A kernel W to which the matrix `scale * A @ B` is added.
+
+    Args:
+        kernel: W `[in, units]`, which is not trained.
+        a: A `[in, r]`.
+        b: B `[r, units]`.
+        scale: The factor of A @ B.
+
+    Reference: Hu et al. 2021 (arXiv 2106.09685), section 4.1.
+    """
+
+    kernel: keras.Variable
+    a: keras.Variable
+    b: keras.Variable
+    scale: float
+    fuses_feed_forward: ClassVar[bool] = False
+
+    def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
+        """Computes `x @ (W + scale * A @ B)` and the epilogue: `[R, in]` -> `[R, units]`."""
+        y = tf.matmul(x, tf.convert_to_tensor(self.kernel))
+        low = tf.matmul(x, tf.convert_to_tensor(self.a))  # [R, in] -> [R, r]
+        addition = tf.matmul(low, tf.convert_to_tensor(self.b))  # -> [R, units]
+        return epilogue.apply_unfused(y + self.scale * addition)
+
+    def merge(self) -> None:
+        """Adds `scale * A @ B` to W."""
+        addition = tf.matmul(tf.convert_to_tensor(self.a), tf.convert_to_tensor(self.b))
+        self.kernel.assign_add(self.scale * addition)
+
+
+class _PackedKernel:
+    """A kernel that is multiplied for inference, in one op with what follows.
+
+    A subclass has `dense_op`, `feed_forward_op`, and `tensors`, the kernel as these ops take it.
+    """
+
+    shape: tuple[int, int]  # [in, units] of the original kernel
+
+    def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
+        """Computes `x @ kernel` and the epilogue in one pass: `[R, in]` -> `[R, units]`."""
+        return epilogue.apply_fused(self.dense_op, x, self.tensors(), self.shape[1])
+
+    def feed_forward(
+        self, second: "_PackedKernel", x: tf.Tensor, between: Epilogue, norm: Epilogue
+    ) -> tf.Tensor:
+        """Computes two layers in one pass, this one and `second`: `[R, H]` -> `[R, H]`.
+
+        Args:
+            second: The kernel of the second layer.
+            x: `[R, H]`, which is the residual of `norm` too.
+            between: The bias and the activation of the first layer: "gelu" or "gelu_new".
+            norm: The bias and LayerNorm of the second layer.
+        """
+        return self.feed_forward_op(
+            x,
+            self.tensors(),
+            between.bias,
+            second.tensors(),
+            norm.bias,
+            norm.layer_norm.gamma,
+            norm.layer_norm.beta,
+            inner_units=self.shape[1],
+            activation=between.activation,
+            epsilon=norm.layer_norm.epsilon,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PrepackedKernel(_PackedKernel):
+    """A kernel in floating point, in the order in which `ops.fused_dense` reads it.
+
+    Args:
+        packed: The result of `ops.pack_dense`, in the compute dtype of the layer or in bfloat16.
+        shape: The shape `[in, units]` of the original kernel.
+    """
+
+    packed: keras.Variable
+    shape: tuple[int, int]
+    dense_op = staticmethod(ops.fused_dense)
+    feed_forward_op = staticmethod(ops.fused_feed_forward)
+
+    @property
+    def fuses_feed_forward(self) -> bool:
+        """Whether one op computes two layers: in bfloat16, to which x is rounded."""
+        return self.packed.dtype == "bfloat16"
+
+    def tensors(self):
+        return tf.convert_to_tensor(self.packed)
+
+    def assign(self, kernel: tf.Tensor) -> None:
+        """Prepacks a kernel `[in, units]` of a float dtype."""
+        self.packed.assign(ops.pack_dense(tf.cast(kernel, self.packed.dtype)))
+
+    def unpacked(self) -> tf.Tensor:
+        """Returns the kernel `[in, units]`."""
+        return ops.unpack_dense(self.tensors(), *self.shape)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Int8Kernel(_PackedKernel):
+    """A kernel of 8-bit integers with one scale per column.
+
+    Args:
+        variables: The variables with the parts of an `ops.QuantizedKernel`, in its order; the last
+            one only if x has a static scale.
+        shape: The shape `[in, units]` of the original kernel.
+    """
+
+    variables: list[keras.Variable]
+    shape: tuple[int, int]
+    fuses_feed_forward: ClassVar[bool] = True
+    dense_op = staticmethod(ops.quantized_dense)
+    feed_forward_op = staticmethod(ops.quantized_feed_forward)
+
+    def tensors(self):
+        return ops.QuantizedKernel(*map(tf.convert_to_tensor, self.variables))
+
+    def assign(
+        self,
+        values: tf.Tensor,
+        scale: tf.Tensor,
+        smoothing: tf.Tensor | None = None,
+        static_scale: tf.Tensor | None = None,
+    ) -> None:
+        """Replaces the kernel by another of the same shape.
+
+        Args:
+            values: int8 `[in, units]`.
+            scale: float32 `[units]`, the factor of each column.
+            smoothing: float32 `[in]`, the factor of each column of the input. None means ones.
+            static_scale: float32 `[2]`, if and only if the kernel had one.
+        """
+        kernel = ops.pack_quantized_dense(values, scale, smoothing, static_scale)
+        for variable, value in zip(self.variables, kernel):  # no scale unless it is static
+            variable.assign(value)
+
+    def unpacked(self) -> dict[str, tf.Tensor]:
+        """Returns the arguments of `assign`."""
+        kernel = self.tensors()
+        values = ops.unpack_quantized_dense(kernel.packed, *self.shape)
+        parts = {"values": values, "scale": kernel.scale, "smoothing": kernel.smoothing}
+        is_static = len(self.variables) == len(kernel)
+        return {**parts, "static_scale": kernel.static_scale} if is_static else parts
+
+    def is_smoothed(self) -> bool:
+        """Returns whether the smoothing is something other than ones."""
+        return bool(tf.reduce_any(self.tensors().smoothing != 1.0))
