@@ -43,12 +43,9 @@ class InputScaling(NamedTuple):
 
 
 def calibration_batches(model: Any, name: str, texts: Any) -> Iterable[dict[str, tf.Tensor]]:
-    """Returns texts, single or in pairs, as the token dictionaries of a model's backbone.
+    """Returns texts as the token dictionaries of a model's backbone.
 
-    Args:
-        model: The task model.
-        name: The name of the argument, for errors.
-        texts: A list of texts, a tuple of two, or token dictionaries.
+    Texts are a list, or a tuple of two for pairs; token dictionaries stay. `name` is for errors.
 
     Raises:
         UserError: If they are a dataset of texts, or the model has no tokenizer.
@@ -70,20 +67,12 @@ def calibration_batches(model: Any, name: str, texts: Any) -> Iterable[dict[str,
 def calibrate(
     backbone, batches: Iterable[dict[str, tf.Tensor]], activations: str = DYNAMIC
 ) -> dict[Dense, InputScaling]:
-    """Finds, for every dense layer of the encoder, the scaling with the smallest error.
+    """Returns, for every dense layer of the encoder, the scaling with the smallest error.
 
     The candidates are no smoothing and, for several alphas, the columns of x times
     max|W|^(1 - alpha) / max|x|^alpha. A static scale covers all numbers that were seen, or less at
     either end. A layer gets the candidate whose quantized results are closest to the floating-point
-    results on rows of the batches.
-
-    Args:
-        backbone: A `BertBackbone` with its kernels.
-        batches: Token dictionaries with a few thousand tokens of text like the application's.
-        activations: "dynamic", or "static" for a static scale.
-
-    Returns:
-        The scaling of each layer.
+    results on rows of the batches: some thousand tokens of text like the application's.
 
     Raises:
         UserError: If there is no batch, or the activations are not finite.

@@ -19,17 +19,9 @@ SMALLEST_PROBABILITY = 1e-6
 def soft_class_losses(
     student_logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """Returns T² · KL(teacher || student) of the class probabilities at temperature T.
+    """Returns T² · KL(teacher || student) of the class probabilities at temperature T, `[...]`.
 
-    With the factor T², the size of the gradient does not depend on T.
-
-    Args:
-        student_logits: `[..., C]`.
-        teacher_logits: `[..., C]`.
-        temperature: T. Both logits are divided by it.
-
-    Returns:
-        float32 `[...]`.
+    Logits are `[..., C]`. With the factor T², the size of the gradient does not depend on T.
 
     Reference: Hinton et al. 2015 (arXiv 1503.02531), section 2.
     """
@@ -43,13 +35,7 @@ def soft_label_losses(
 ) -> tf.Tensor:
     """Returns T² · the binary cross-entropy with the teacher's probabilities at temperature T.
 
-    Args:
-        student_logits: `[..., C]`.
-        teacher_logits: `[..., C]`.
-        temperature: T. Both logits are divided by it.
-
-    Returns:
-        float32 `[...]`, the mean over the labels.
+    It is the mean over the labels: logits `[..., C]` -> `[...]`.
     """
     student = tf.cast(student_logits, tf.float32) / temperature
     teacher = tf.sigmoid(tf.cast(teacher_logits, tf.float32) / temperature)
@@ -58,14 +44,7 @@ def soft_label_losses(
 
 
 def squared_differences(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
-    """Returns the mean squared difference of vectors: numbers, sentence vectors, hidden states.
-
-    Args:
-        student: `[..., H]`.
-        teacher: `[..., H]`.
-
-    Returns:
-        float32 `[...]`.
+    """Returns the mean squared differences `[...]` of numbers, vectors or hidden states `[..., H]`.
 
     Reference: for hidden states Jiao et al. 2020 (TinyBERT, arXiv 1909.10351), section 3; for
     sentence vectors Reimers and Gurevych 2020 (arXiv 2004.09813).
@@ -77,14 +56,8 @@ def squared_differences(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
 def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
     """Returns KL(teacher || student) of the attention of each token, averaged over the heads.
 
-    Heads of the same index are compared, or if the numbers of heads differ, the means over them.
-
-    Args:
-        student: Attention probabilities `[B, N, T, T]`.
-        teacher: The same with any number of heads.
-
-    Returns:
-        float32 `[B, T]`, one loss per query.
+    Probabilities `[B, N, T, T]` become one loss per query, `[B, T]`. Heads of the same index are
+    compared, or if the numbers of heads differ, the means over them.
 
     Reference: Wang et al. 2020 (MiniLM, arXiv 2002.10957), section 3.1, for the last block; Sun
     et al. 2020 (MobileBERT, arXiv 2004.02984) for every block; neither takes the mean over heads.
@@ -108,11 +81,7 @@ _TOKENIZER_SETTINGS = ("lowercase", "split_on_cjk", "number_token")
 
 
 def check_pair(student, teacher) -> None:
-    """Checks that a student can learn from a teacher.
-
-    Args:
-        student: A task model.
-        teacher: A task model.
+    """Checks that a student can learn from a teacher, both task models.
 
     Raises:
         UserError: If they are of different tasks or one that cannot be distilled, they share a

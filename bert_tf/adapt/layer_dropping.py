@@ -13,10 +13,8 @@ from bert_tf.models.backbone import BertBackbone
 def clone_with_config(model, config: BertConfig, **options):
     """Returns a new model of the same class and settings, not compiled, with random weights.
 
-    Args:
-        model: A `BertBackbone` or a model with one.
-        config: The configuration of the new backbone, with the number of all its blocks.
-        **options: Changes of the constructor's arguments, for a model with a backbone.
+    `config` is that of the new backbone, with the number of all its blocks; `options` are changes
+    of the constructor's arguments, for a model with a backbone.
     """
     backbone = getattr(model, "backbone", model)
     settings = {"config": config.to_dict(), "num_encoder_layers": None}
@@ -31,14 +29,10 @@ def clone_with_config(model, config: BertConfig, **options):
 
 
 def spread_layers(count: int, num_layers: int) -> list[int]:
-    """Returns the indices of `count` blocks at even distances, including the last block.
-
-    Args:
-        count: The number of blocks, in [1, num_layers].
-        num_layers: The number of blocks to choose from.
+    """Returns the indices of `count` of the blocks at even distances, including the last block.
 
     Raises:
-        UserError: If `count` is out of range.
+        UserError: If `count` is not in [1, num_layers].
 
     Example:
         >>> spread_layers(4, 12)

@@ -11,16 +11,12 @@ _MOST_DIGITS = 9  # of a block's number; Python refuses to parse thousands of di
 def checked_pruned_heads(
     pruned_heads: Mapping | None, num_layers: int, num_heads: int
 ) -> dict[int, tuple[int, ...]]:
-    """Checks a mapping from blocks to their pruned heads and returns it in canonical form.
+    """Checks a mapping from blocks to pruned heads; returns both sorted, without empty blocks.
 
     Args:
         pruned_heads: A mapping from block numbers, or their strings as in a JSON object, to lists
             of heads. None for no pruned heads.
-        num_layers: `L`.
-        num_heads: `N` of a block without pruned heads.
-
-    Returns:
-        The blocks with pruned heads and their heads, both sorted.
+        num_layers, num_heads: `L`, and `N` of a block without pruned heads.
 
     Raises:
         ConfigError: If it is not such a mapping, a number is out of range or occurs twice, or a

@@ -91,22 +91,19 @@ def run_loop(
     memory: Any,
     max_steps: int,
 ) -> Progress:
-    """Extends the rows until all are finished; those that are finished leave the batch.
+    """Extends the rows until all are finished, and returns their progress.
 
-    Where XLA compiles the loop, all rows stay in the batch, because it needs static shapes.
+    Finished rows leave the batch. Where XLA compiles the loop, all rows stay in the batch, because
+    it needs static shapes.
 
     Args:
         extend: A function of the position, a scalar int32, the progress, the state and the memory
             of m rows. It returns the progress and the state after the step.
         is_open: A function from a progress to whether each row is unfinished, bool `[m]`. An
             unfinished row does not depend on others, and a finished one does not change.
-        progress: What the loop computes: a nest of tensors with B rows.
+        progress, memory: What the loop computes and what stays the same: nests with B rows.
         state: The state of the model: a nest of tensors `[n, ...]`.
-        memory: What stays the same: a nest of tensors with B rows.
         max_steps: The maximum number of steps.
-
-    Returns:
-        The progress of all rows.
     """
     may_leave = not needs_static_shapes()
     num_rows = tf.shape(tf.nest.flatten(progress)[0])[0]

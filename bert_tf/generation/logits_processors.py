@@ -24,14 +24,10 @@ def process_logits(
     Where the rules forbid all tokens, greedy decoding and sampling choose the token 0.
 
     Args:
-        logits: Float32 `[n, V]`: for beam search log probabilities.
+        logits: Float32 `[n, V]`: for beam search log probabilities. The result has the same shape.
         token_ids: The sequences with their start tokens, int32 `[n, S]`.
         position: The last known position, a scalar int32.
-        config: The `GenerationConfig`.
-        end_id: The id of the end token.
-
-    Returns:
-        Float32 `[n, V]`.
+        config, end_id: The `GenerationConfig`, and the id of the end token.
     """
     if config.repetition_penalty != 1.0:
         logits = penalize_repetitions(logits, token_ids, position, config.repetition_penalty)
@@ -81,17 +77,10 @@ def forbid_repeated_ngrams(
 
 
 def restrict_logits(logits: tf.Tensor, config: GenerationConfig) -> tf.Tensor:
-    """Applies `temperature`, `top_k` and `top_p`, in this order.
+    """Applies `temperature`, `top_k` and `top_p`, in this order, to float32 `[n, V]`.
 
     `top_k` keeps all tokens that are as probable as the last one, as in transformers, and `top_p`
     leaves out the least probable tokens, one by one, while their sum is at most 1 - `top_p`.
-
-    Args:
-        logits: Float32 `[n, V]`.
-        config: The `GenerationConfig`.
-
-    Returns:
-        Float32 `[n, V]`.
     """
     logits = logits / config.temperature
     vocab_size = logits.shape[1]

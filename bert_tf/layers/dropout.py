@@ -16,15 +16,12 @@ def new_seed_generator(seed: int | None = None) -> keras.random.SeedGenerator:
 
 
 def next_seed(generator: keras.random.SeedGenerator) -> tf.Tensor:
-    """Draws a seed for counter-based dropout, which no earlier call on this replica has returned.
+    """Draws a seed for counter-based dropout, a scalar int64, new on this replica.
 
     The state of the generator is a variable of the layer that owns it. It is saved in checkpoints,
     so a resumed run draws the same masks as an uninterrupted one. Replicas of a `tf.distribute`
     strategy share the state but not the seeds: otherwise they would drop the same units for
     different examples.
-
-    Returns:
-        A scalar int64.
     """
     state = tf.cast(generator.next(), tf.int64)  # [2]: seed, counter
     replica = tf.distribute.get_replica_context()

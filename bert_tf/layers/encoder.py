@@ -172,13 +172,11 @@ MAX_DISTANCE = 128  # all distances from here on are in the last bucket
 
 
 def biases_by_distance(biases: keras.Variable) -> tf.Tensor:
-    """Returns the `distance_bias` of `ops.varlen_attention`: float32 `[N, 2 M + 1]`.
+    """Returns the `distance_bias` of `ops.varlen_attention`, float32 `[N, 2 M + 1]`.
 
-    Half of the buckets are for keys after the query. In each half, the first buckets hold one
-    distance each, and the others ever more of them.
-
-    Args:
-        biases: A number for each bucket of distances and head, `[buckets, N]`.
+    `biases` are a number for each bucket of distances and head, `[buckets, N]`. Half of the buckets
+    are for keys after the query. In each half, the first buckets hold one distance each, and the
+    others ever more of them.
 
     Reference: Raffel et al. 2020 (arXiv 1910.10683), section 2.1; `transformers`,
     `MPNetEncoder.compute_position_bias`.

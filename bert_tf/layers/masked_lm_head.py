@@ -84,8 +84,7 @@ class PrepackedWords(QuickLayer):
         packed_dtype: The dtype of the copy: "bfloat16", or None for the compute dtype.
 
     Attributes:
-        kernel_impl: The `PrepackedKernel` `[E, V]`, for the argument `prepacked_words` of
-            `MaskedLMHead`.
+        kernel_impl: The `PrepackedKernel` `[E, V]`, for `prepacked_words` of `MaskedLMHead`.
 
     Example:
         >>> words = PrepackedWords(lambda: 2.0 * tf.eye(4))
@@ -124,12 +123,7 @@ class PrepackedWords(QuickLayer):
 def prepack_words(
     owner: keras.layers.Layer, table: Callable[[], tf.Tensor], packed_dtype: str | None
 ) -> None:
-    """Gives a built layer `prepacked_words`, the `PrepackedWords` of its table, unless it has them.
-
-    Args:
-        owner: The layer that owns the table.
-        table, packed_dtype: See `PrepackedWords`.
-    """
+    """Gives the built layer that owns a table `prepacked_words`, unless it has them."""
     if owner.prepacked_words is not None:
         return
     words = PrepackedWords(table, packed_dtype, dtype=owner.dtype_policy, name="prepacked_words")

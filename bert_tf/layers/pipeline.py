@@ -44,11 +44,7 @@ class PipelinePlacement:
 
 
 class PipelineRun:
-    """A context in which models compute on the devices of their stages.
-
-    Args:
-        placement: The `PipelinePlacement`.
-    """
+    """A context in which models compute on the devices of the stages of a `PipelinePlacement`."""
 
     def __init__(self, placement: PipelinePlacement):
         self.placement = placement

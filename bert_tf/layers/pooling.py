@@ -12,13 +12,9 @@ from bert_tf.layers.kernels import Epilogue
 
 
 def first_columns(padding_mask: tf.Tensor) -> tf.Tensor:
-    """Returns the column of the first real token of each row, the last column in a row without.
+    """Returns the column of the first real token of each row, int32 `[B]`; else the last column.
 
-    Args:
-        padding_mask: bool `[B, T]`, True for real tokens.
-
-    Returns:
-        int32 `[B]`.
+    `padding_mask` is bool `[B, T]`, True for real tokens.
     """
     length = tf.shape(padding_mask)[1]
     columns = tf.where(padding_mask, tf.range(length), length - 1)  # [B, T]
@@ -26,14 +22,11 @@ def first_columns(padding_mask: tf.Tensor) -> tf.Tensor:
 
 
 def first_token(sequence_output: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
-    """Returns the vector of the first real token of each sequence, wherever its padding is.
+    """Returns the vector of the first real token of each sequence, `[B, H]`; else zeros.
 
     Args:
-        sequence_output: `[B, T, H]`, zeros for padding.
+        sequence_output: `[B, T, H]`, zeros for padding, which may be anywhere.
         padding_mask: bool `[B, T]`, True for real tokens.
-
-    Returns:
-        `[B, H]`. The result for a sequence without tokens is zeros.
 
     Example:
         >>> from bert_tf.layers.pooling import first_token

@@ -124,11 +124,7 @@ def _begins(path, beginning):
 
 
 def require_int8(mode, config=None) -> None:
-    """Checks that the mode is "int8" and that the configuration is the default of that mode.
-
-    Args:
-        mode: See `keras.Model.quantize`.
-        config: None or the `QuantizationConfig` that Keras makes for `mode`.
+    """Checks that the mode is "int8", and the configuration Keras's default for it, or None.
 
     Raises:
         UserError: If the mode or the configuration is something else.

@@ -219,16 +219,10 @@ class Whitening(QuickLayer):
 
 
 def principal_directions(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the principal directions of vectors, those with the largest variance first.
+    """Returns the mean `[D]` of vectors `[n, D]`, and variances `[d]` and unit directions `[D, d]`.
 
-    There may be fewer than D directions: the outputs of a LayerNorm lie in a hyperplane, and so do
-    their means over tokens.
-
-    Args:
-        vectors: `[n, D]`.
-
-    Returns:
-        The mean `[D]`, the variances `[d]` and the unit directions `[D, d]`, in float64.
+    The largest variance comes first; all are float64. There may be fewer than D directions: the
+    outputs of a LayerNorm lie in a hyperplane, and so do their means over tokens.
     """
     vectors = np.asarray(vectors, np.float64)
     mean = vectors.mean(axis=0)

@@ -110,12 +110,9 @@ class InferenceKernels:
     def prepack_layers(
         self, dense: Collection[Dense], attention: Collection[BertSelfAttention], dtype: str | None
     ) -> None:
-        """Does what `prepack_for_inference` does with some layers of the model.
+        """Does what `prepack_for_inference` does with layers of the backbone or a task around it.
 
-        Args:
-            dense: Dense layers of the backbone, or of a task around it.
-            attention: The attention that computes its matrix products in `dtype`.
-            dtype: See `prepack_for_inference`.
+        `attention` computes its matrix products in `dtype`.
 
         Raises:
             UserError: See `prepack_for_inference`.

@@ -18,12 +18,9 @@ def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None, 
     """Computes softmax(QKᵀ/√D + bias + mask)V and the probabilities.
 
     Args:
-        query: `[B, N, T, D]`.
-        key: `[B, N, S, D]`.
-        value: `[B, N, S, D]`.
+        query, key, value: `[B, N, T, D]`, and twice `[B, N, S, D]`.
         mask: bool, broadcastable to `[B, N, T, S]`: which keys a query attends to.
-        dropout_rate: Rate of the dropout of the probabilities.
-        seed: Seed of the dropout, a scalar int64. Required if the rate is not 0.
+        dropout_rate, seed: Those of the probabilities; the seed is a scalar int64.
         bias: float32, broadcastable to `[B, N, T, S]`, or None.
 
     Returns:
@@ -69,16 +66,13 @@ def padded_attention(qkv, layout: TokenLayout, rule: AttentionRule, dropout_rate
 
 
 def cached_attention(query, *known):
-    """Computes the attention of one token per sequence to keys and values that are known.
+    """Computes the attention of one token per sequence to known keys and values: `[n, N * D]`.
 
     Args:
         query: `[n, N, D]`.
         *known: What the tokens attend to, in one or more parts. A part is keys and values, both
             `[m, N, S, D]`, and a bool mask `[m, S]` or `[S]`. m can be a divisor of n: then
             sequence i attends to entry `i // (n // m)`.
-
-    Returns:
-        `[n, N * D]`.
     """
     num_heads, head_size = query.shape[1:]
     scores = [_scores(query, key, mask) for key, _, mask in known]  # [n, N, S] each

@@ -39,10 +39,7 @@ class TokenLayout:
     def padded(
         cls, padding_mask: tf.Tensor, sequence_ids: tf.Tensor | None = None
     ) -> "TokenLayout":
-        """Makes a layout in which all `B * T` positions are rows.
-
-        The arguments are attributes of the class.
-        """
+        """Makes a layout in which all `B * T` positions are rows."""
         return cls(padding_mask, sequence_ids=sequence_ids)
 
     @classmethod
@@ -51,7 +48,7 @@ class TokenLayout:
     ) -> "TokenLayout":
         """Makes a layout in which only the real tokens are rows.
 
-        The arguments are those of `padded`. The tokens of a sequence must be contiguous.
+        The tokens of a sequence must be contiguous.
         """
         real_tokens = tf.cast(tf.where(tf.reshape(padding_mask, [-1])), tf.int32)  # [B*T] -> [R, 1]
         real_tokens = tf.squeeze(real_tokens, axis=1)  # -> [R]
@@ -68,14 +65,10 @@ class TokenLayout:
     ) -> "TokenLayout":
         """Makes a packed layout in which all `B * T` positions are rows, for XLA's static shapes.
 
-        The real tokens of a row of the batch come first, and its padding forms separate sequences.
-
-        Args:
-            padding_mask: See `padded`.
-            isolate_padding: Whether each padding position is a sequence, so that attention costs
-                only as much as for the real tokens. If False, the padding of a row of the batch
-                forms one sequence. This is for a GPU, whose kernel needs the same time for a
-                sequence of one row as for one of 64 rows.
+        The real tokens of a row of the batch come first. Its padding forms separate sequences, one
+        for each position, so that attention costs only as much as for the real tokens. Without
+        `isolate_padding`, the padding of a row of the batch forms one sequence. This is for a GPU,
+        whose kernel needs the same time for a sequence of one row as for one of 64 rows.
         """
         batch, length = tf.unstack(tf.shape(padding_mask))
         first = tf.range(batch)[:, tf.newaxis] * length  # [B, 1]
@@ -136,13 +129,9 @@ class TokenLayout:
 
 
 def real_tokens_first(padding_mask: tf.Tensor) -> tf.Tensor:
-    """Returns the columns of each row in an order in which the real tokens come first.
+    """Returns the columns of each row, int32 `[B, T]`: those of real tokens, then of padding.
 
-    Args:
-        padding_mask: bool `[B, T]`, True for real tokens.
-
-    Returns:
-        int32 `[B, T]`: the columns of the real tokens, then those of the padding, each ascending.
+    `padding_mask` is bool `[B, T]`, True for real tokens. Both parts are ascending.
     """
     return tf.argsort(tf.cast(~padding_mask, tf.int32), axis=1, stable=True)
 

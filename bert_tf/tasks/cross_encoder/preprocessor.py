@@ -24,9 +24,7 @@ SCORE_ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
 class CrossEncoderPreprocessor(PairsPreprocessor):
     """Maps pairs, or queries with K documents each, to tokens; logits to scores.
 
-    Args:
-        activation: "sigmoid" or "identity".
-        **options: The arguments of `Preprocessor`.
+    `activation` is "sigmoid" or "identity".
     """
 
     activation: str = SIGMOID

@@ -20,11 +20,8 @@ DECODER_PADDING_MASK = "decoder_padding_mask"
 class SourcesAndTargets(TokenRows):
     """Tokenized pairs: what the encoder reads, and what the decoder reads.
 
-    Args:
-        sources: The n sources.
-        targets: The n targets.
-        start_token_id: The first token of the decoder.
-        target_length: To how many tokens targets are padded; None for the longest of a batch.
+    The decoder's first token is `start_token_id`. Targets are padded to `target_length` tokens;
+    None is the longest of a batch.
     """
 
     def __init__(self, sources, targets, start_token_id: int, target_length: int | None = None):
@@ -57,9 +54,7 @@ class SourcesAndTargets(TokenRows):
 class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
     """Maps sources to what the encoder reads, targets to what the decoder reads and to labels.
 
-    Args:
-        special_ids: The `decoder_start_token_id` and the `eos_token_id` of the model.
-        **options: See `SourceTargetPreprocessor`.
+    `special_ids` are the `decoder_start_token_id` and the `eos_token_id` of the model.
     """
 
     special_ids: tuple = dataclasses.field(default=(None, None), init=False, repr=False)
@@ -85,10 +80,7 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
         return {**tokens, **shifted(targets, self.start_token_id)}
 
     def token_labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the word after each token of the decoder's input, int32 `[B, T]`.
-
-        Padding has the label `IGNORED`.
-        """
+        """Returns the word after each token of the decoder's input, int32 `[B, T]`."""
         token_ids, mask = tokens[DECODER_TOKEN_IDS], tokens[DECODER_PADDING_MASK]
         is_followed = tf.pad(mask[:, 1:], [[0, 0], [0, 1]])
         following = tf.pad(token_ids[:, 1:], [[0, 0], [0, 1]])
@@ -118,12 +110,8 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
 def shifted(targets: dict[str, tf.Tensor], start_token_id: int) -> dict[str, tf.Tensor]:
     """Returns what the decoder reads of targets: the start token, and all but the last token.
 
-    Args:
-        targets: Token dictionary of `[CLS] target [SEP]`, `[B, T + 1]`, padded on the right.
-        start_token_id: The token in the place of `[CLS]`.
-
-    Returns:
-        `decoder_token_ids` int32 and `decoder_padding_mask` bool, `[B, T]`.
+    `targets` are the token dictionary of `[CLS] target [SEP]`, `[B, T + 1]`, padded on the right.
+    The results are `decoder_token_ids` int32 and `decoder_padding_mask` bool, `[B, T]`.
 
     Example:
         >>> targets = {"token_ids": tf.constant([[2, 7, 8, 3], [2, 9, 3, 0]])}

@@ -42,12 +42,10 @@ _DOCUMENTS_AT_ONCE = 1000  # selected from together, so that little memory is ne
 
 
 class PackedSentences(NamedTuple):
-    """Windows of sentences.
+    """Windows of sentences: ids and segments, ragged int32 `[W, (T)]`.
 
-    Attributes:
-        token_ids, segment_ids: Ragged int32 `[W, (T)]`.
-        sentence_starts: Which tokens are the `[CLS]` of a sentence, ragged bool `[W, (T)]`.
-        documents: The document of each window, int64 `[W]`.
+    `sentence_starts`, ragged bool `[W, (T)]`, are the `[CLS]` of sentences; `documents`, int64
+    `[W]`, the document of each window.
     """
 
     token_ids: tf.RaggedTensor

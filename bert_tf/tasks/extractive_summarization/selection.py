@@ -19,16 +19,10 @@ UNSPACED_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}"
 
 
 def words_of(sentences: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the words of sentences: runs of letters and digits, in lower case.
+    """Returns the words of sentences `[S]`, ragged `[S, (words)]`: runs of letters and digits.
 
-    For ASCII these are the words of Google's `rouge-score` without stemming. That package drops all
-    other letters.
-
-    Args:
-        sentences: Strings `[S]`, UTF-8.
-
-    Returns:
-        Ragged strings `[S, (words)]`.
+    They are in lower case. For ASCII these are the words of Google's `rouge-score` without
+    stemming. That package drops all other letters.
 
     Example:
         >>> words_of(tf.constant(["It's 3.5 m.", "猫"])).to_list()
@@ -46,7 +40,7 @@ _UNSPACED_END = rf"(?s).*[{UNSPACED_SCRIPTS}\x{{3000}}-\x{{303F}}\x{{FF00}}-\x{{
 def select_sentences(
     sentences: tf.RaggedTensor, scores: tf.Tensor, num_sentences: int, trigram_blocking: bool
 ) -> tf.Tensor:
-    """Selects the best sentences of each document.
+    """Returns which sentences are the best of each document, bool `[S]`.
 
     Args:
         sentences: Strings, ragged `[B, (S)]`. An empty one is never selected.
@@ -54,9 +48,6 @@ def select_sentences(
         num_sentences: How many to select in a document, if there are as many.
         trigram_blocking: Whether to leave out a sentence that has three words in a row in common
             with one selected before it.
-
-    Returns:
-        bool `[S]`.
 
     Reference: Liu and Lapata 2019 (arXiv 1908.08345), section 4.3.
     """
@@ -209,12 +200,9 @@ def greedy_selection(
 
 
 class NGramOverlap:
-    """The n-grams that sentences have in common with a reference, for ROUGE-n.
+    """The n-grams that sentences have in common with a reference, for ROUGE-n with n 1 or 2.
 
-    Args:
-        sentences: The ids of the words of each sentence, int64 `[words]`.
-        reference: The same of the reference.
-        n: 1 or 2.
+    Sentences and reference are the ids of their words, int64 `[words]`.
     """
 
     def __init__(self, sentences: list[np.ndarray], reference: np.ndarray, n: int):

@@ -15,14 +15,9 @@ from bert_tf.layers.pooling import first_columns
 
 
 def sentence_starts(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
-    """Returns which tokens are the `[CLS]` of a sentence: those that are like a window's first.
+    """Returns which tokens are the `[CLS]` of a sentence, those like the first: bool `[B, T]`.
 
-    Args:
-        token_ids: int32 `[B, T]`.
-        padding_mask: bool `[B, T]`, True for real tokens.
-
-    Returns:
-        bool `[B, T]`.
+    `token_ids` are int32 `[B, T]`, `padding_mask` bool `[B, T]`, True for real tokens.
 
     Example:
         >>> token_ids = tf.constant([[2, 7, 3, 2, 8, 3, 0]])

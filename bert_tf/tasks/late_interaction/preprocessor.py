@@ -27,11 +27,7 @@ from bert_tf.models.preprocessor import Preprocessor
 class LateInteractionPreprocessor(Preprocessor):
     """Maps queries with K - 1 documents each to tokens `[B, K, T]`.
 
-    Args:
-        query_max_length: The maximum number of tokens of a query.
-        query_marker, document_marker: The piece after `[CLS]`, or None for none.
-        query_augmentation: Whether queries are filled up with `[MASK]`.
-        **options: The arguments of `Preprocessor`; `max_length` is that of documents.
+    For the arguments see `BertLateInteractionEncoder`; `max_length` is that of documents.
     """
 
     query_max_length: int = 32
@@ -150,12 +146,9 @@ class LateInteractionPreprocessor(Preprocessor):
 def completed(
     marker_id: int | None, filling: tuple[int, int] | None, ids: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """Returns ids with the marker after `[CLS]`, filled up with a token to a length.
+    """Returns ragged ids int32 `[n, (T)]` with the marker after `[CLS]`, and filled up.
 
-    Args:
-        marker_id: The marker; None for none.
-        filling: The token and the length; None where rows are not filled up.
-        ids: Ragged int32 `[n, (T)]`.
+    `filling` are the token and the length to fill up with; None where rows are not filled up.
     """
     if marker_id is not None:
         markers = tf.fill([ids.nrows(), 1], tf.constant(marker_id, ids.dtype))

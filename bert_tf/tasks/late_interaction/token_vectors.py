@@ -135,15 +135,10 @@ _max_sim = traced(max_sim, [_VECTORS, _VECTORS])
 def sum_of_best(
     similarities: tf.Tensor, query_mask: tf.Tensor, document_mask: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the MaxSim scores of padded queries and documents.
+    """Returns the MaxSim scores `[...]` of padded queries and documents.
 
-    Args:
-        similarities: The dot products of their tokens, `[..., Tq, Td]`.
-        query_mask: bool `[..., Tq]`, which tokens of the queries count; or with dimensions of 1.
-        document_mask: The same for the documents, `[..., Td]`.
-
-    Returns:
-        `[...]`.
+    `similarities` are the dot products of their tokens, `[..., Tq, Td]`; the masks, bool `[...,
+    Tq]` and `[..., Td]` (or with dimensions of 1), say which tokens count.
     """
     similarities = tf.where(document_mask[..., tf.newaxis, :], similarities, -np.inf)
     best = tf.reduce_max(similarities, axis=-1)  # [..., Tq]

@@ -86,13 +86,7 @@ class RowsToMask(TokenRows):
     """Rows of tokens in memory, of which `batch` masks some.
 
     The masks of a row are a function of the seed and of the row's number. The numbers i, n + i and
-    so on are the same text with other masks.
-
-    Args:
-        texts: n texts.
-        tokenizer: The `BertTokenizer`.
-        max_length: The maximum length of a row.
-        seed: The random seed.
+    so on are the same of n texts with other masks.
 
     Raises:
         ConfigError: If the tokenizer has no mask token.

@@ -41,16 +41,10 @@ class MaskedWordModel(TrainingModel):
         super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
 
     def word_logits(self, outputs, positions=None, weights=None) -> tf.Tensor:
-        """Returns logits over the vocabulary.
+        """Returns logits over the vocabulary, float32 `[B, P, V]`, of the backbone's outputs.
 
-        Args:
-            outputs: The backbone's, with `word_embeddings`.
-            positions: int `[B, P]`, columns of the batch; None takes all T.
-            weights: float `[B, P]`; only places with a weight above zero are computed. None
-                computes all.
-
-        Returns:
-            float32 `[B, P, V]`; with weights `[M, V]` for the M places above zero.
+        Without positions, int `[B, P]`, they are those of all T tokens. With weights, float `[B,
+        P]`, they are `[M, V]`: only the M places with a weight above zero are computed.
         """
         states = outputs["sequence_output"]  # [B, T, H]
         batch, length = tf.shape(states)[0], tf.shape(states)[1]

@@ -40,8 +40,8 @@ class MaskedRows(TokenRows):
 
     Args:
         texts: n texts.
-        columns: The columns of the M masks, text after text, int64 `[M]`.
-        counts: The number of masks of each text, int64 `[n]`.
+        columns, counts: The columns of the M masks, text after text, int64 `[M]`, and the number of
+            masks of each text, int64 `[n]`.
     """
 
     def __init__(self, texts: TokenizedTexts, columns: np.ndarray, counts: np.ndarray):
@@ -172,10 +172,8 @@ TARGET_IDS = "target_ids"
 class OneMaskRows(TokenRows):
     """Every sentence with each of its tokens hidden once: R rows.
 
-    Args:
-        ids, lengths: The tokens of the sentences end to end, without special ones, int `[R]`, and
-            how many each sentence has, int `[n]`.
-        tokenizer: Gives the special tokens.
+    `ids` are the tokens of the sentences end to end, without special ones, int `[R]`, and `lengths`
+    how many each sentence has, int `[n]`.
     """
 
     def __init__(self, ids: np.ndarray, lengths: np.ndarray, tokenizer: BertTokenizer):

@@ -11,9 +11,6 @@ TOP_K = 5  # pieces for each mask, as `fill_mask` gives by default
 class MaskedLMModule(ServingModule):
     """Maps text with `[MASK]`s to the most probable pieces for them.
 
-    Args:
-        model: The model, whose tokenizer must have a mask token.
-
     Raises:
         UserError: If the tokenizer has no mask token.
     """

@@ -198,9 +198,7 @@ class BertPrefixLM(TextGenerator, TaskModel):
 def prefix_mask(inputs: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> tf.Tensor:
     """Returns which tokens come before the first one with a segment id above 0, bool `[B, T]`.
 
-    Args:
-        inputs: Inputs of a backbone. Without `segment_ids`, all real tokens are in the prefix.
-        padding_mask: bool `[B, T]`, True for real tokens.
+    Without `segment_ids`, all real tokens are in the prefix: the `padding_mask` bool `[B, T]`.
 
     Raises:
         UserError: If a row holds several sequences.

@@ -16,9 +16,7 @@ from bert_tf.text import packing
 class SourcesWithTargets(RaggedRows):
     """Rows of `[CLS] source [SEP] target [SEP]` in memory.
 
-    Attributes:
-        row_length: To how many tokens the rows of a batch without a length are padded; None for
-            the longest of the batch.
+    Batches without a length are padded to `row_length`; None is their longest row.
     """
 
     row_length: int | None = None
@@ -29,11 +27,7 @@ class SourcesWithTargets(RaggedRows):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class PrefixLMPreprocessor(SourceTargetPreprocessor):
-    """Maps sources and targets to pairs, and to labels: the words of the targets.
-
-    Args:
-        **options: See `SourceTargetPreprocessor`. Sources and targets are cut separately.
-    """
+    """Maps sources and targets, which are cut separately, to pairs, and to labels: target words."""
 
     @property
     def static_length(self):
@@ -82,15 +76,10 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
 def join_source_and_target(
     source_ids: tf.RaggedTensor, target_ids: tf.RaggedTensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Returns the token ids and the segment ids of pairs.
+    """Returns the token ids and the segment ids of pairs, ragged int32 `[n, (S + T - 1)]`.
 
-    Args:
-        source_ids: `[CLS] source [SEP]` of each pair, int32 `[n, (S)]`.
-        target_ids: `[CLS] target [SEP]` of each pair, int32 `[n, (T)]`.
-
-    Returns:
-        `[CLS] source [SEP] target [SEP]`, and 1 for the target and its `[SEP]`, else 0; both int32
-        `[n, (S + T - 1)]`.
+    `[CLS] source [SEP]` `[n, (S)]` and `[CLS] target [SEP]` `[n, (T)]` become `[CLS] source [SEP]
+    target [SEP]`, and 1 for the target and its `[SEP]`, else 0.
 
     Example:
         >>> source_ids, target_ids = (

@@ -123,11 +123,8 @@ def read_documents(chunk: Chunk, errors: str = "strict") -> Iterator[list[str]]:
 def token_splits(sizes: list[int], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns where sentences begin in the tokens, and where documents begin in the sentences.
 
-    Sentences without tokens, and documents that have no others, are dropped.
-
-    Args:
-        sizes: The number of sentences of each document.
-        lengths: The number of tokens of each sentence, int `[sentences]`.
+    Sentences without tokens, and documents that have no others, are dropped. `sizes` are the
+    numbers of sentences of documents, `lengths`, int `[sentences]`, those of tokens of sentences.
     """
     document_of = np.repeat(np.arange(len(sizes)), sizes)[lengths > 0]  # of each sentence
     splits = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])

@@ -69,13 +69,8 @@ def scored_pieces(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
     """Returns the fields of the `ScoredPiece`s of texts, in the graph or eagerly.
 
-    Args:
-        tokenizer, max_length: The tokenizer of the model, and its `max_sequence_length`.
-        pieces: All pieces of the texts.
-        logits: What the model computes for their tokens, float32 `[B, T]`.
-
-    Returns:
-        Ragged `[B, (pieces)]`: int64, int64, string and float32. What was cut off is not there.
+    They are ragged `[B, (pieces)]`: int64, int64, string and float32, for all pieces of the texts
+    but those that are cut off at `max_length`. Logits are float32 `[B, T]`.
     """
     lengths = tf.minimum(pieces.ids.row_lengths(), max_length - 2)
     starts, ends, ids = (

@@ -73,8 +73,7 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
 
     Raises:
         CheckpointError: If a file cannot be read or the modules are not supported.
-        ConfigError: If the configuration describes a network that is not supported.
-        UserError: If an option is unknown or out of range.
+        ConfigError, UserError: See `load_task_model`.
     """
     path = hooks.resolve(path)
     found = encoder_options(path)

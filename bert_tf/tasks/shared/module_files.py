@@ -78,11 +78,8 @@ def write_shared(
 ) -> None:
     """Writes the files, with the length and the prompts of a model.
 
-    Args:
-        model: The model.
-        directory: The directory.
-        modules: The type and the path of each module.
-        **values: Further entries of `config_sentence_transformers.json`.
+    `modules` are the type and the path of each; `values` further entries of
+    `config_sentence_transformers.json`.
     """
     entries = [
         {"idx": index, "name": str(index), "path": path, "type": kind}

@@ -24,9 +24,6 @@ from bert_tf.models.preprocessor import Preprocessor
 class ItemPreprocessor(Preprocessor):
     """Maps lists of strings to windows with a marked token for each item, and their labels.
 
-    Args:
-        **options: The arguments of `Preprocessor`.
-
     Attributes:
         item: What an item is called.
     """
@@ -82,9 +79,8 @@ class ItemPreprocessor(Preprocessor):
 class SourceTargetPreprocessor(Preprocessor):
     """Maps sources and targets to tokens and labels: true words before a word predict it.
 
-    Args:
-        longest_target: The maximum number of tokens of a target, start and end included.
-        **options: See `Preprocessor`; `max_length` is that of a source.
+    `longest_target` is the maximum number of tokens of a target, start and end included;
+    `max_length` that of a source.
 
     Reference: Williams and Zipser 1989, "A learning algorithm for continually running fully
     recurrent neural networks", for teacher forcing.
@@ -131,10 +127,7 @@ def _as_pair(source, *rest):
 class VectorPreprocessor(Preprocessor):
     """Maps texts to tokens; K texts of an example to an axis of K.
 
-    Args:
-        prompts: Texts that `encode` puts before other texts, by names such as "query".
-        default_prompt_name: The prompt if `encode` gets none; None means no prompt.
-        **options: The arguments of `Preprocessor`.
+    For `prompts` and `default_prompt_name` see `VectorModel`.
     """
 
     prompts: dict[str, str] | None = None
@@ -172,11 +165,7 @@ class VectorPreprocessor(Preprocessor):
 @keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PairsPreprocessor(Preprocessor):
-    """Maps a text with K others to K pairs, on an axis of K; values of pairs to those of examples.
-
-    Args:
-        **options: The arguments of `Preprocessor`.
-    """
+    """Maps a text with K others to K pairs, and values of pairs to those of examples."""
 
     def pair_tokens(self, firsts: tf.Tensor, seconds: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns strings `[B]` and `[B, K]` as tokens `[B, K, T]`."""

@@ -53,14 +53,9 @@ class TextGenerator(NextWordModel):
         return self.longest_target - 1
 
     def start_decoding(self, tokens: dict[str, tf.Tensor], max_new_tokens: int) -> tuple[Any, Any]:
-        """Returns the state before the first token, and the memory, which does not change.
+        """Returns the `state` and the `memory` of `bert_tf.generation.generate`, with B rows.
 
-        Args:
-            tokens: The token dictionary of the B sources.
-            max_new_tokens: The maximum number of steps.
-
-        Returns:
-            The `state` and the `memory` of `bert_tf.generation.generate`, with B rows.
+        `tokens` are the token dictionary of the B sources, `max_new_tokens` the maximum of steps.
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `start_decoding`.")
 
@@ -156,12 +151,9 @@ class TextGenerator(NextWordModel):
         seed: tf.Tensor | None = None,
         row_numbers: tf.Tensor | None = None,
     ) -> GeneratedTokens:
-        """Returns the targets of the sources of a token dictionary, in the graph.
+        """Returns the targets of the B sources of a token dictionary, in the graph.
 
-        Args:
-            tokens: The token dictionary of the B sources.
-            config: The `GenerationConfig`.
-            seed, row_numbers: See `bert_tf.generation.generate`.
+        `seed` and `row_numbers` are those of `bert_tf.generation.generate`.
         """
         state, memory = self.start_decoding(tokens, config.max_new_tokens)
         num_rows = tf.shape(tokens["token_ids"])[0]
@@ -255,9 +247,6 @@ class GeneratedTextModule(ServingModule):
 
     It writes one target for each source. Sampling draws with the seed of the configuration, by the
     place of the source in the request.
-
-    Args:
-        model: The model, a `TextGenerator`.
     """
 
     def __init__(self, model):

@@ -179,10 +179,8 @@ class VectorModel(TaskModel):
     def prompted(self, columns: TextColumns, name: str | None, prompt: str | None) -> TextColumns:
         """Returns texts with a prompt before each.
 
-        Args:
-            columns: The texts.
-            name: The name in `prompts`; None for the default.
-            prompt: The prompt itself, in place of a name; "" for none.
+        `name` is one of `prompts`, None for the default; `prompt` the text itself instead, "" for
+        none.
 
         Raises:
             UserError: If the name is unknown, or both are given.

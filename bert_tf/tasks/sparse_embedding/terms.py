@@ -37,10 +37,8 @@ def sparse_module():
 def sparse_rows(vectors: Any, size: int, name: str):
     """Returns vectors as a `scipy.sparse.csr_array` `[n, V]` of its own, without stored zeros.
 
-    Args:
-        vectors: A sparse matrix or an array `[n, V]`, or one vector `[V]`.
-        size: V.
-        name: Their name in an error.
+    They are a sparse matrix or an array `[n, V]`, or one vector `[V]`; `size` is V, and `name`
+    theirs in an error.
 
     Raises:
         UserError: If they have another shape, are no numbers, or scipy is not installed.

@@ -13,11 +13,9 @@ from bert_tf.training.training_model import TrainingModel
 def cached_features(
     model: BertTextClassifier, texts: Any, token_budget: int | None = None, verbose: int = 0
 ) -> np.ndarray:
-    """Computes the inputs of the classifier's head, float32 `[n, H]` ("mean_max": `[n, 2H]`).
+    """Computes the inputs of a classifier's head, float32 `[n, H]` ("mean_max": `[n, 2H]`).
 
-    Args:
-        model: The classifier. Its backbone is used without dropout.
-        texts, token_budget, verbose: See `predict`.
+    The backbone is used without dropout. For the other arguments see `predict`.
 
     Raises:
         UserError: If there is no tokenizer, or the model has a `ScalarMix`, which is trained too.

@@ -333,15 +333,12 @@ def _kind_of_classes(num_classes, labels, problem_type):
 
 
 def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns `[CLS] b [SEP] a [SEP]` for rows `[CLS] a [SEP] b [SEP]`.
+    """Returns `[CLS] b [SEP] a [SEP]` for rows `[CLS] a [SEP] b [SEP]`, with padding on the right.
 
     Args:
         tokens: `token_ids` and `segment_ids`, int32 `[B, T]`; rows without a second text stay.
             `word_vectors` `[B, T, E]` move with their tokens, and `head_mask` `[B, L, N]` is kept.
         padding_mask: bool `[B, T]`, True for real tokens.
-
-    Returns:
-        `token_ids`, `segment_ids` and `padding_mask`, with padding on the right, and the others.
     """
     segments = tf.cast(tokens["segment_ids"], tf.int32)
     columns = tf.range(tf.shape(segments)[1])

@@ -55,12 +55,7 @@ class TaggedSpan(NamedTuple):
 @keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class TokenClassificationPreprocessor(ItemPreprocessor):
-    """Maps sentences to windows, tags to label ids, label ids to spans.
-
-    Args:
-        labels: The names of the labels, in the order of their ids.
-        **options: The arguments of `Preprocessor`.
-    """
+    """Maps sentences to windows, tags to ids in the order of `labels`, label ids to spans."""
 
     item = "word"
 
