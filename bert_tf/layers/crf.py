@@ -66,15 +66,9 @@ class ConditionalRandomField(QuickLayer):
     def negative_log_likelihood(
         self, emissions: tf.Tensor, tags: tf.Tensor, mask: tf.Tensor
     ) -> tf.Tensor:
-        """Computes the negative log-likelihood of the paths `tags`.
+        """Returns those of paths `tags`, int `[B, T]`: float32 `[B]`, 0 for rows without a word.
 
-        Args:
-            emissions: `[B, T, C]`.
-            tags: int `[B, T]`. Values outside of the mask are ignored.
-            mask: bool `[B, T]`, True for the words.
-
-        Returns:
-            float32 `[B]`, 0 for rows without a word.
+        Values of tags outside of the mask are ignored; for the other arguments see the class.
         """
         mask, _, emissions, tags = _to_front(mask, tf.cast(emissions, tf.float32), tags)
         tags = tf.where(mask, tf.cast(tags, tf.int32), 0)
@@ -165,8 +159,7 @@ class ConditionalRandomField(QuickLayer):
 def _to_front(mask, *values):
     """Moves the words of each row to its front, in their order.
 
-    Returns:
-        The moved mask, the original index of each position, int32 `[B, T]`, and the moved values.
+    Returns the moved mask, the original index of each position, int32 `[B, T]`, and moved values.
     """
     order = real_tokens_first(mask)
     moved = (tf.gather(value, order, batch_dims=1) for value in values)
@@ -174,13 +167,10 @@ def _to_front(mask, *values):
 
 
 def _by_word(emissions, mask):
-    """Splits `[B, T, C]` and `[B, T]` into TensorArrays of T tensors `[B, C]` and `[B, 1]`.
+    """Splits `[B, T, C]` and `[B, T]` into TensorArrays of T tensors `[B, C]` and `[B, 1]`; and T.
 
     The gradient of a TensorArray is written element by element. The gradient of a slice would be a
     full-size tensor in every step.
-
-    Returns:
-        The two TensorArrays and T.
     """
     length = emissions.shape[1] if emissions.shape[1] is not None else tf.shape(emissions)[1]
 

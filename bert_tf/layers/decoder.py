@@ -133,14 +133,10 @@ class BertDecoder(ConfiguredLayer):
         return rows, words
 
     def logits(self, rows: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-        """Returns the logits of the next words.
+        """Returns the logits of the next words, float32 `[R, V]`.
 
-        Args:
-            rows: `[R, H]`, vectors that a call returned.
-            words: `[V, H]`, what it returned with them.
-
-        Returns:
-            float32 `[R, V]`.
+        `rows` `[R, H]` are vectors that a call returned, `words` `[V, H]` what it returned with
+        them.
         """
         words = tf.cast(words, self.compute_dtype)
         owner = self if self.output_embeddings is not None else self.embeddings
@@ -149,17 +145,11 @@ class BertDecoder(ConfiguredLayer):
         return tf.cast(logits, tf.float32)
 
     def start(self, memory: tf.Tensor, memory_mask: tf.Tensor, length: int):
-        """Returns what `step` needs before the first token.
+        """Returns what `step` needs before the first token, for at most `length` steps.
 
-        Args:
-            memory: `[B, S, H]`, the vectors of the encoder.
-            memory_mask: bool `[B, S]`, True for real tokens of the encoder.
-            length: The largest number of steps, at most `config.max_position_embeddings`.
-
-        Returns:
-            The state: the empty `KeyValueCache` of each block, for B sequences. And the memory,
-            which does not change: `mask`, bool `[B, S]`, and `blocks`, for each block the keys and
-            values, two tensors `[B, N, S, D]`.
+        It is the state: the empty `KeyValueCache` of each block, for B sequences; and the memory,
+        which does not change: `mask`, bool `[B, S]`, and `blocks`, for each block the keys and
+        values, two tensors `[B, N, S, D]`. For the arguments see the class.
         """
         memory = tf.cast(memory, self.compute_dtype)
         num_rows = memory.shape[0] or tf.shape(memory)[0]
@@ -168,16 +158,13 @@ class BertDecoder(ConfiguredLayer):
         return state, {"mask": memory_mask, "blocks": blocks}
 
     def step(self, token_ids: tf.Tensor, position: tf.Tensor, state: list, memory: dict):
-        """Computes the logits after one more token of each sequence.
-
-        It is a step of `bert_tf.generation.generate`.
+        """Computes the logits after one more token of each sequence, for `generation.generate`.
 
         Args:
             token_ids: int32 `[n]`; n is a multiple of B, and sequence i belongs to row
                 `i // (n // B)` of the memory.
             position: A scalar int32, the position of the tokens, from 0.
-            state: What `start` or the last `step` returned, with n rows.
-            memory: What `start` returned.
+            state, memory: What `start` returned, or the last `step`, with n rows.
 
         Returns:
             The logits of the next words, float32 `[n, V]`, and the next state.

@@ -87,17 +87,13 @@ class BertDecoderBlock(ConfiguredLayer):
         return self.block.feed_forward(rows, training)
 
     def step(self, rows, position, cache, memory, memory_mask):
-        """Computes one new token per sequence.
+        """Computes one new token per sequence, `[n, H]`, and the next cache.
 
         Args:
-            rows: `[n, H]`.
-            position: A scalar int32, the position of the tokens.
+            rows, position: `[n, H]`, and a scalar int32, the position of the tokens.
             cache: The `KeyValueCache` of the tokens before.
-            memory: The keys and values of the memory, two tensors `[B, N, S, D]`.
-            memory_mask: bool `[B, S]`, True for real tokens of the memory.
-
-        Returns:
-            `[n, H]`, and the next cache.
+            memory, memory_mask: The keys and values of the memory, two tensors `[B, N, S, D]`, and
+                bool `[B, S]`, True for real tokens.
         """
         step = {"position": position, "cache": cache, "memory": memory, "memory_mask": memory_mask}
         return self(rows, step=step)

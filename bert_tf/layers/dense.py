@@ -70,14 +70,11 @@ class Dense(QuickLayer):
         self.built = True
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
-        """Computes `x @ kernel`, adds the bias and computes the rest of the epilogue.
+        """Computes `x @ kernel` `[R, units]`, adds the bias and computes the rest of the epilogue.
 
         Args:
             x: `[R, in]`.
             epilogue: What follows the matmul, without the bias.
-
-        Returns:
-            `[R, units]`.
 
         Raises:
             UserError: If the compute dtype of the layer was changed after its kernel was prepacked.
@@ -105,17 +102,8 @@ class Dense(QuickLayer):
     ) -> tf.Tensor:
         """Computes a feed-forward network: `second.apply(self.apply(x, activation), norm)`.
 
-        If both kernels are quantized, or both in bfloat16 and prepacked, one op computes both
-        layers, with the same bits.
-
-        Args:
-            second: The second layer, `[R, F]` -> `[R, H]`.
-            x: `[R, H]`.
-            activation: What follows the first matmul.
-            norm: What follows the second one: LayerNorm, with x as the residual, in one op.
-
-        Returns:
-            `[R, H]`.
+        If both kernels are quantized, or both in bfloat16 and prepacked, and x is the residual of a
+        LayerNorm in `norm`, one op computes both layers, with the same bits.
 
         Example:
             >>> from bert_tf.layers.kernels import Epilogue
@@ -145,11 +133,9 @@ class Dense(QuickLayer):
         return self.apply(x, Epilogue())
 
     def enable_lora(self, rank: int, lora_alpha: float | None = None) -> None:
-        """Freezes the kernel and adds a trainable low-rank matrix to it, as Keras does.
+        """Freezes the kernel and adds a trainable low-rank matrix A @ B to it, as Keras does.
 
-        Args:
-            rank: The inner dimension r of A `[in, r]` and B `[r, units]`.
-            lora_alpha: A @ B is scaled by `lora_alpha / rank`. None means `rank`.
+        A is `[in, rank]`, B `[rank, units]`, and the factor `lora_alpha / rank`; None means `rank`.
 
         Raises:
             UserError: If the layer already has LoRA, if its kernel is prepacked or quantized, or if
@@ -180,14 +166,10 @@ class Dense(QuickLayer):
         self.kernel_impl = FloatKernel(self.kernel)
 
     def replace(self, kernel: tf.Tensor, bias: tf.Tensor) -> None:
-        """Replaces the kernel and the bias by others, whose shapes may be different.
+        """Replaces kernel and bias, float32 `[in, units]` and `[units]`, by others of any shape.
 
         The new variables have the old paths. Functions that were traced before and optimizers that
         were built before still use the old variables.
-
-        Args:
-            kernel: float32 `[in, units]`.
-            bias: float32 `[units]`.
         """
         trainable = self.kernel.trainable, self.bias.trainable
         # Both are replaced, in this order, because Keras numbers the variables in a file.
@@ -204,10 +186,7 @@ class Dense(QuickLayer):
         """Replaces the kernel permanently by a prepacked one for `bert_tf.ops.fused_dense`.
 
         The layer can then be used for inference only. The original kernel is removed, so that it
-        cannot be changed without the prepacked one.
-
-        Args:
-            dtype: The dtype of the prepacked kernel: "bfloat16", or None for the compute dtype.
+        cannot be changed without the prepacked one, which is "bfloat16" or in the compute dtype.
 
         Raises:
             UserError: If the layer has LoRA, or if its kernel is already prepacked or quantized.
@@ -227,14 +206,11 @@ class Dense(QuickLayer):
         smoothing=None,
         static_scale=None,
     ) -> None:
-        """Replaces the kernel permanently by 8-bit integers with one scale per column.
-
-        The layer can then be used for inference only.
+        """Replaces the kernel by 8-bit integers with one scale per column, for inference only.
 
         Args:
-            mode: "int8".
+            mode, config: "int8"; None or the configuration that Keras makes for it.
             type_check: Ignored: subclasses are quantized too. It is an argument of Keras's method.
-            config: None or the configuration that Keras makes for `mode`.
             smoothing: float32 `[in]`, the factors by which the columns of the input are multiplied
                 before they are quantized, and by which the rows of the kernel are divided. None
                 means ones.

@@ -83,8 +83,7 @@ class BertEmbeddings(ConfiguredLayer):
     def quantize(self, mode: str = "int8", type_check: bool = True, config=None) -> None:
         """Replaces the word embeddings by 8-bit integers with one scale per word, for inference.
 
-        Args:
-            mode, type_check, config: See `Dense.quantize`.
+        For the arguments see `Dense.quantize`.
 
         Raises:
             UserError: If `mode` is not "int8", or if the word embeddings are already quantized.

@@ -101,18 +101,14 @@ class BertEncoderBlock(ConfiguredLayer):
         return self.feed_forward(rows, training, dropout_seeds[2])
 
     def step(self, rows, position, cache, prefix, prefix_mask):
-        """Computes one new token per sequence, for inference.
+        """Computes one new token per sequence, `[m, H]`, and the next cache, for inference.
 
         Args:
-            rows: `[m, H]`.
-            position: A scalar int32, the place of the tokens in the cache.
+            rows, position: `[m, H]`, and a scalar int32, the place of the tokens in the cache.
             cache: The `KeyValueCache` of the tokens since the prefix.
             prefix: The keys and values of the prefixes, two tensors `[B, n, S, D]`; m is a multiple
                 of B.
             prefix_mask: bool `[B, S]`, True for real tokens of the prefixes.
-
-        Returns:
-            `[m, H]`, and the next cache.
         """
         step = {"position": position, "cache": cache, "prefix": (*prefix, prefix_mask)}
         return self(rows, step=step)

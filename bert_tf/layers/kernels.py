@@ -59,10 +59,9 @@ class Epilogue:
         return activation.function(tf.nn.bias_add(z, self.bias))
 
     def apply_fused(self, dense: Callable, x: tf.Tensor, kernel, units: int) -> tf.Tensor:
-        """Computes y `[R, units]` from x `[R, in]` in the same op as the matmul.
+        """Computes y `[R, units]` from x `[R, in]` in the op of the matmul, for inference.
 
-        This is for inference: there is no dropout. `dense` is `ops.fused_dense` or
-        `ops.quantized_dense`, and `kernel` is what it takes as the kernel.
+        `dense` is `ops.fused_dense` or `ops.quantized_dense`, `kernel` what it takes as the kernel.
         """
         if self.activation is not None:
             activation = ACTIVATIONS[self.activation]
@@ -84,11 +83,7 @@ class Epilogue:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FloatKernel:
-    """A kernel that TensorFlow multiplies and that can be trained.
-
-    Args:
-        kernel: `[in, units]`.
-    """
+    """A kernel `[in, units]` that TensorFlow multiplies and that can be trained."""
 
     kernel: keras.Variable
     fuses_feed_forward: ClassVar[bool] = False
@@ -100,13 +95,9 @@ class FloatKernel:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoraKernel:
-    """A kernel W to which the matrix `scale * A @ B` is added.
+    """A frozen kernel W `[in, units]` to which the trained `scale * A @ B` is added.
 
-    Args:
-        kernel: W `[in, units]`, which is not trained.
-        a: A `[in, r]`.
-        b: B `[r, units]`.
-        scale: The factor of A @ B.
+    A is `[in, r]` and B `[r, units]`.
 
     Reference: Hu et al. 2021 (arXiv 2106.09685), section 4.1.
     """
@@ -145,13 +136,10 @@ class _PackedKernel:
     def feed_forward(
         self, second: "_PackedKernel", x: tf.Tensor, between: Epilogue, norm: Epilogue
     ) -> tf.Tensor:
-        """Computes two layers in one pass, this one and `second`: `[R, H]` -> `[R, H]`.
+        """Computes two layers, this one and `second`, in one op: `[R, H]` -> `[R, H]`.
 
-        Args:
-            second: The kernel of the second layer.
-            x: `[R, H]`, which is the residual of `norm` too.
-            between: The bias and the activation of the first layer: "gelu" or "gelu_new".
-            norm: The bias and LayerNorm of the second layer.
+        `between` are the bias and the activation of the first, "gelu" or "gelu_new"; `norm` the
+        bias and LayerNorm of the second, whose residual is x.
         """
         return self.feed_forward_op(
             x,
@@ -171,9 +159,7 @@ class _PackedKernel:
 class PrepackedKernel(_PackedKernel):
     """A kernel in floating point, in the order in which `ops.fused_dense` reads it.
 
-    Args:
-        packed: The result of `ops.pack_dense`, in the compute dtype of the layer or in bfloat16.
-        shape: The shape `[in, units]` of the original kernel.
+    `packed` is the result of `ops.pack_dense`, in the compute dtype of the layer or in bfloat16.
     """
 
     packed: keras.Variable
@@ -202,10 +188,8 @@ class PrepackedKernel(_PackedKernel):
 class Int8Kernel(_PackedKernel):
     """A kernel of 8-bit integers with one scale per column.
 
-    Args:
-        variables: The variables with the parts of an `ops.QuantizedKernel`, in its order; the last
-            one only if x has a static scale.
-        shape: The shape `[in, units]` of the original kernel.
+    `variables` are the parts of an `ops.QuantizedKernel`, in its order; the last one only if x has
+    a static scale.
     """
 
     variables: list[keras.Variable]

@@ -193,10 +193,7 @@ class Whitening(QuickLayer):
         return product + tf.convert_to_tensor(self.bias)
 
     def fit(self, vectors: np.ndarray) -> None:
-        """Computes the mean and the map in float64 and assigns them.
-
-        Args:
-            vectors: `[n, D]`, the vectors of many sentences.
+        """Computes the mean and the map of vectors `[n, D]` in float64 and assigns them.
 
         Raises:
             UserError: If the vectors vary in fewer than `units` directions.

@@ -277,13 +277,7 @@ class BertBackbone(InferenceKernels, keras.Model):
         return outputs
 
     def embed(self, tokens: dict[str, tf.Tensor], layout: TokenLayout, training: bool):
-        """Returns the rows that the first block gets, `[R, H]`, and the word embeddings `[V, E]`.
-
-        Args:
-            tokens: The inputs, checked.
-            layout: Their `TokenLayout`.
-            training: Whether dropout is applied.
-        """
+        """Returns the rows `[R, H]` of the first block, and the word embeddings `[V, E]`."""
         shape = tf.shape(tokens["token_ids"])
         if "positions" in tokens:
             positions = tokens["positions"]

@@ -279,14 +279,10 @@ class Preprocessor:
     def graph_targets(
         self, spec: tf.TensorSpec, of_text: bool
     ) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """Returns a graph function that turns a dataset's labels into those of the loss.
+        """Returns a graph function that turns a dataset's labels into those of the loss, or None.
 
-        Args:
-            spec: The `tf.TensorSpec` of the labels.
-            of_text: Whether the labels belong to text, not to token dictionaries.
-
-        Returns:
-            The function, or None if the labels are already those of the loss.
+        `spec` is that of the labels; `of_text` whether they belong to text, not to token
+        dictionaries.
 
         Raises:
             UserError: If the task does not take labels of this type in a dataset.
@@ -305,10 +301,7 @@ class Preprocessor:
             )
 
     def tokenize(self, *texts: Any) -> dict[str, tf.Tensor]:
-        """Returns examples as the dictionary that the model takes, cut at `max_length`.
-
-        Args:
-            *texts: Strings `[B]`, for each text of an example.
+        """Returns strings `[B]`, for each text of an example, as the model takes them.
 
         Raises:
             UserError: If there is no tokenizer, or an example has more than two texts.

@@ -121,10 +121,8 @@ class TaskModel(TrainingModel):
     def built_layer(self, kind: type, *arguments: Any, name: str, shape: Any = None, **options):
         """Returns a layer of the head with its variables, in the dtype policy of the model.
 
-        Args:
-            kind: The class of the layer.
-            *arguments, name, **options: What its constructor takes.
-            shape: What its `build` takes; None for vectors of the hidden size.
+        Its constructor takes the arguments; `shape` is what its `build` takes, None for vectors of
+        the hidden size.
         """
         layer = kind(*arguments, dtype=self.dtype_policy, name=name, **options)
         with keras.name_scope(self.name):
@@ -140,13 +138,7 @@ class TaskModel(TrainingModel):
         return self.spec.backbone_options | ({} if mix is None else {"output_hidden_states": True})
 
     def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
-        """Computes the model's outputs from those of the backbone.
-
-        Args:
-            outputs: The outputs of the backbone.
-            tokens: The token dictionary that the backbone got.
-            training: Whether dropout is applied.
-        """
+        """Computes the model's outputs from those of the backbone, which got these tokens."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `head` or `call`.")
 
     def summary(self, *args, **kwargs):

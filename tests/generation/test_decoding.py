@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf import BertBackbone
 from bert_tf.errors import ConfigError
 from bert_tf.generation import GenerationConfig, generate
-from bert_tf.generation.sampling import uniform_numbers
+from bert_tf.generation.decoding import uniform_numbers
 from tests.generation import numpy_generation
 from tests.generation.random_configs import random_config
 from tests.generation.table_model import END, PAD, VOCAB_SIZE, TableModel

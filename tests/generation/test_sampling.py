@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.generation import GenerationConfig, generate
-from bert_tf.generation.sampling import uniform_numbers
+from bert_tf.generation.decoding import uniform_numbers
 from tests.generation import numpy_generation
 
 ROWS = 20_000

@@ -95,10 +95,8 @@ class BertCrossAttention(ConfiguredLayer):
     def step(self, rows, key, value, memory_mask):
         """Computes the attention of one token per sequence: `[n, H]` -> `[n, N * D]`.
 
-        Args:
-            rows: `[n, H]`.
-            key, value: `[B, N, S, D]`, what `project` returns; n is a multiple of B.
-            memory_mask: bool `[B, S]`, True for real tokens.
+        `key` and `value` `[B, N, S, D]` are what `project` returns; n is a multiple of B. The mask,
+        bool `[B, S]`, is True for real tokens.
         """
         query = tf.reshape(self.query(rows), [-1, *self.heads])  # [n, H] -> [n, N, D]
         return cached_attention(query, (key, value, memory_mask))

@@ -47,12 +47,8 @@ class KeyValueCache(NamedTuple):
     ) -> "KeyValueCache":
         """Returns a cache for the positions 0 to `max_length - 1` without keys and values.
 
-        Args:
-            num_rows: n, the number of sequences; B in the state that `generate` takes.
-            max_length: The maximum number of tokens, for XLA.
-            num_heads: N.
-            head_size: D.
-            dtype: The dtype of keys and values.
+        `num_rows` is n, the number of sequences; B in the state that `generate` takes. `max_length`
+        counts only for XLA.
         """
         length = max_length
         if not needs_static_shapes():
@@ -64,12 +60,9 @@ class KeyValueCache(NamedTuple):
     def append(
         self, position: int | tf.Tensor, key: tf.Tensor, value: tf.Tensor
     ) -> "KeyValueCache":
-        """Returns the cache with the key and the value of the token at `position`.
+        """Returns the cache with the key and the value `[n, N, D]` of the token at `position`.
 
-        Args:
-            position: A scalar int32, one more than in the call before.
-            key: `[n, N, D]`.
-            value: `[n, N, D]`.
+        That is a scalar int32, one more than in the call before.
         """
         return KeyValueCache(
             _written(self.keys, position, key), _written(self.values, position, value)

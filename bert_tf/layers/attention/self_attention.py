@@ -189,11 +189,7 @@ class BertSelfAttention(ConfiguredLayer):
         return cached_attention(query, *known, (*cache, cache.mask(position))), cache
 
     def keep_heads(self, places: list[int]) -> None:
-        """Removes the weights of all other heads permanently.
-
-        Args:
-            places: The indices of the heads to keep, among the n heads that the block has now.
-        """
+        """Removes the weights of all other heads permanently; `places` are among the n of now."""
         dense = self.query_key_value
 
         def kept(values):

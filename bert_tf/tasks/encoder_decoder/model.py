@@ -185,14 +185,9 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
         return getattr(self.tokenizer, of_tokenizer) if token_id is None else token_id
 
     def memory_of(self, inputs: dict[str, tf.Tensor], training: bool = False):
-        """Returns the encoder's vectors of the sources, to which the decoder attends.
+        """Returns the encoder's vectors of what the backbone takes, `[B, S, H]`, and their mask.
 
-        Args:
-            inputs: What the backbone takes.
-            training: Whether dropout is applied.
-
-        Returns:
-            The vectors `[B, S, H]` and bool `[B, S]`, True for real tokens.
+        The decoder attends to them. The mask, bool `[B, S]`, is True for real tokens.
         """
         outputs = self.backbone(inputs, training=training)
         return outputs["sequence_output"], self.backbone.padding_mask_of(inputs)
@@ -239,11 +234,7 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
 
 
 def _decoder_config(config, encoder_config) -> BertConfig:
-    """Returns the configuration of the decoder.
-
-    Raises:
-        UserError: If a decoder cannot have it, or not with this encoder.
-    """
+    """Returns the configuration of the decoder, or raises `UserError` if it cannot have it."""
     config = BertConfig(**config) if isinstance(config, dict) else config
     for part, network in (("encoder", encoder_config), ("decoder", config or encoder_config)):
         name, buckets = network.model_type, network.relative_attention_num_buckets

@@ -226,12 +226,8 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the vectors of single texts, and which of them count.
 
-        Args:
-            tokens: Inputs `[B, T]`, as `call` takes them.
-            training: Whether dropout is applied.
-
-        Returns:
-            float32 `[B, T, D]`, zeros where a vector does not count, and bool `[B, T]`.
+        They are float32 `[B, T, D]`, zeros where a vector does not count, and bool `[B, T]`; for
+        the inputs `[B, T]` see `call`.
         """
         ids, counts, attended = tokens["token_ids"], self._counts(tokens), None
         has_unattended = self.query_augmentation and not self.attend_to_mask_tokens
@@ -313,16 +309,7 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
     ) -> TokenVectors | np.ndarray:
         """Returns the vectors of documents, with `mask_punctuation` without those of punctuation.
 
-        Args:
-            documents: n strings, or one.
-            batch_size, token_budget, verbose: See `encode_queries`.
-
-        Returns:
-            The vectors; see `encode_queries`.
-
-        Raises:
-            UserError: See `encode_queries`.
-            DataError: If a text is missing or malformed.
+        For the arguments, the results and the errors see `encode_queries`.
         """
         return self._encoded(documents, False, batch_size, token_budget, verbose)
 

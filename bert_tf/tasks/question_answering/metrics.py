@@ -167,13 +167,7 @@ def best_null_thresholds(
 def question_scores(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], version_2: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns exact match and F1 of each question, float64 `[n]` from 0 to 1.
-
-    The arguments are those of `squad_scores`.
-
-    Raises:
-        UserError: If the answers of the examples are not known.
-    """
+    """Returns exact match and F1 of each question, float64 `[n]`, 0 to 1; see `squad_scores`."""
     if not examples or not all(example.has_answers for example in examples):
         raise UserError(
             "`examples` must be questions with answers. Received: "
