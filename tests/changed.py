@@ -124,7 +124,7 @@ def _imports(path: pathlib.Path) -> tuple[str, ...]:
             if _TOOL_NAME.fullmatch(node.value) or _MODULE_NAME.fullmatch(node.value):
                 modules.append(node.value)
     if path.match("bert_tf/serving/export.py"):  # asks the specs
-        modules += [f"bert_tf.tasks.{spec.name}.serving" for spec in tasks.specs() if spec.serving]
+        modules += [s.serving_class().__module__ for s in tasks.specs() if s.serving]
     if path.match("bert_tf/checkpoints/opening.py"):
         modules += [type(spec.task_files()).__module__ for spec in tasks.specs() if spec.files]
     if path.match("tests/conformance/tasks.py"):

@@ -141,7 +141,7 @@ class Serving:
     """The inputs and outputs of the signatures that `export` writes, with their meanings.
 
     Attributes:
-        module: The class in the task's `serving.py`, or the path of a class; a `ServingModule`.
+        module: The `ServingModule` in the task's `serving.py`, or `module.Class`, or a path.
         outputs: The outputs for text: name -> meaning. Not all models have all of them.
         texts: The text inputs, string `[B]`: name -> meaning.
         token_outputs: The outputs for token ids; None: the same as for text.

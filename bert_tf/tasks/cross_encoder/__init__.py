@@ -17,7 +17,7 @@ SPEC = task_spec.TaskSpec(
     labels=task_spec.Labels(no_class_weights="labels are numbers"),
     heads={"classifier": text_classification.HEAD},
     serving=task_spec.Serving(
-        "CrossEncoderModule",
+        "preprocessor.CrossEncoderModule",
         texts={"query": "The query, UTF-8.", "document": "The document, UTF-8."},
         outputs={
             "score": "How well the document fits the query.",

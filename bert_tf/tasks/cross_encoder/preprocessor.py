@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, is_container
 from bert_tf.inputs.labels import read_regression_labels
+from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.shared.preprocessors import PairsPreprocessor
 from bert_tf.training.evaluation.probabilities import sigmoid
 
@@ -54,3 +55,13 @@ class CrossEncoderPreprocessor(PairsPreprocessor):
         """Returns scores float32 `[n]`, of queries with K documents `[n, K]`."""
         scores = SCORE_ACTIVATIONS[self.activation](self.postprocess(values, rows, columns, None))
         return (scores[:, 0] if len(columns) == 2 else scores).astype(np.float32)
+
+
+class CrossEncoderModule(ServingModule):
+    """Maps a query and a document to a score."""
+
+    def of_tokens(self, tokens):
+        logits = self.model(tokens, training=False)  # [B, 1]
+        is_sigmoid = self.model.activation == SIGMOID
+        scores = tf.sigmoid(logits) if is_sigmoid else logits
+        return {"score": scores[:, 0], "logits": logits}

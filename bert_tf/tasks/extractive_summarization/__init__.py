@@ -35,7 +35,7 @@ SPEC = TaskSpec(
     optional_heads={"sentence_layers": _SENTENCE_LAYERS},
     uses_pooler=False,
     serving=Serving(
-        "ExtractiveSummarizationModule",
+        "preprocessor.ExtractiveSummarizationModule",
         outputs={
             "summary": "The best sentences in their order, joined.",
             "sentence_count": "How many sentences the summary has; what follows is padding.",

@@ -29,7 +29,7 @@ SPEC = task_spec.TaskSpec(
     heads={"projection": task_spec.layer_head("token_projection", PROJECTION, "linear", "linear")},
     uses_pooler=False,
     serving=task_spec.Serving(
-        "LateInteractionModule",
+        "preprocessor.LateInteractionModule",
         texts={"query": "The query, UTF-8.", "document": "The document, UTF-8."},
         outputs={
             "score": "How well the document fits the query.",

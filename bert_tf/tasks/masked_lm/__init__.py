@@ -47,7 +47,7 @@ SPEC = task_spec.TaskSpec(
     heads={"masked_lm_head": HEAD},
     uses_pooler=False,
     serving=task_spec.Serving(
-        "MaskedLMModule",
+        "preprocessor.MaskedLMModule",
         outputs={
             "mask_count": "How many masks the text has before it is cut.",
             "piece": "The most probable pieces for each mask, the best first.",

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows, batches_of_numbers
 from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.masked_lm.masked_text import RowsToMask, features_and_labels, mask_texts
 from bert_tf.text.tokenizer import BertTokenizer
 
@@ -201,4 +203,39 @@ class OneMaskRows(TokenRows):
             "padding_mask": columns < lengths + 2,
             "masked_positions": positions,
             TARGET_IDS: ids[hidden].astype(np.int32),
+        }
+
+
+TOP_K = 5  # pieces for each mask, as `fill_mask` gives by default
+
+
+class MaskedLMModule(ServingModule):
+    """Maps text with `[MASK]`s to the most probable pieces for them.
+
+    Raises:
+        UserError: If the tokenizer has no mask token.
+    """
+
+    def __init__(self, model):
+        super().__init__(model)
+        model.preprocessor.require_mask_token()
+        self._tokenizer = model.tokenizer.keeping_special_tokens
+
+    def of_text(self, text):
+        tokens = self._tokenizer(text, max_length=self.max_length)
+        masks = tf.where(tokens["token_ids"] == self._tokenizer.mask_token_id)
+        rows = tf.size(text, tf.int64)
+        places = tf.RaggedTensor.from_value_rowids(masks[:, 1], masks[:, 0], rows)
+        counts = tf.cast(places.row_lengths(), tf.int32)
+        positions = places.to_tensor(0)  # [B, P]
+        # One place at least, or there would be nothing to compute.
+        positions = tf.pad(positions, [[0, 0], [0, tf.cast(tf.shape(positions)[1] == 0, tf.int32)]])
+        logits = self.model({**tokens, "masked_positions": positions}, training=False)  # [B, P, V]
+        probability, best = tf.math.top_k(tf.nn.softmax(logits), TOP_K)  # [B, P, K]
+        exists = tf.sequence_mask(counts, tf.shape(positions)[1])[:, :, tf.newaxis]
+        piece = tf.gather(tf.constant(self._tokenizer.vocabulary), best)
+        return {
+            "mask_count": counts,
+            "piece": tf.where(exists, piece, ""),
+            "probability": tf.where(exists, probability, 0.0),
         }

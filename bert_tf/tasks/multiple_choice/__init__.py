@@ -19,7 +19,7 @@ SPEC = TaskSpec(
     labels=Labels(no_class_weights="choices have no fixed class; use `sample_weight`"),
     heads={"classifier": text_classification.HEAD},
     serving=Serving(
-        "MultipleChoiceModule",
+        "preprocessor.MultipleChoiceModule",
         texts={
             "prompt": "The prompt, UTF-8.",
             "choices": "The choices, UTF-8, filled up with empty strings.",

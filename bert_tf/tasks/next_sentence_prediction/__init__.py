@@ -13,7 +13,7 @@ SPEC = TaskSpec(
     examples=Examples(texts=(2,)),
     heads={"next_sentence": HEAD},
     serving=Serving(
-        "NextSentencePredictionModule",
+        "preprocessor.NextSentencePredictionModule",
         texts={"text": "The first text, UTF-8.", "pair": "The text that may follow it, UTF-8."},
         outputs={
             "probability": "The probability that the second text follows the first.",

@@ -22,7 +22,7 @@ SPEC = TaskSpec(
     },
     uses_pooler=False,
     serving=Serving(
-        "ReplacedTokenDetectionModule",
+        "preprocessor.ReplacedTokenDetectionModule",
         outputs={
             "piece_count": "How many pieces the text has after it is cut; what follows is padding.",
             "piece": "The pieces.",

@@ -12,6 +12,7 @@ from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.traced import PIECES, traced
 from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.serving_module import ServingModule
 from bert_tf.text import packing
 from bert_tf.text.code_points import Pieces
 
@@ -82,3 +83,21 @@ def scored_pieces(
 
 
 scored_pieces_eagerly = traced(scored_pieces, [PIECES, tf.TensorSpec([None, None])])
+
+
+class ReplacedTokenDetectionModule(ServingModule):
+    """Maps a text to what `detect` returns."""
+
+    def of_text(self, text):
+        tokenizer = self.model.tokenizer
+        logits = self.model(self.model.tokenize(text), training=False)  # [B, T]
+        found = tokenizer.tokenize_with_offsets(text, trim_offsets=True)
+        fields = scored_pieces(tokenizer, self.model.max_sequence_length, found, logits)
+        starts, ends, pieces, scores = fields
+        return {
+            "piece_count": tf.cast(pieces.row_lengths(), tf.int32),
+            "piece": pieces.to_tensor(),
+            "piece_start": tf.cast(starts, tf.int32).to_tensor(),
+            "piece_end": tf.cast(ends, tf.int32).to_tensor(),
+            "probability": scores.to_tensor(),
+        }

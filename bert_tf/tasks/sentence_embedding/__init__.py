@@ -13,7 +13,7 @@ SPEC = task_spec.TaskSpec(
     examples=task_spec.Examples(texts=(1, ...)),
     uses_pooler=False,
     serving=task_spec.Serving(
-        "SentenceEmbeddingModule",
+        "preprocessor.SentenceEmbeddingModule",
         outputs={"vector": "The text's vector."},
         details={"vector_size": "vector_size", "normalized": "normalize"},
     ),

@@ -4,7 +4,9 @@ import dataclasses
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.shared.preprocessors import VectorPreprocessor
 
 
@@ -31,3 +33,14 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     """Returns vectors `[n, D]` scaled to length 1; zeros stay."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(norms > 0, norms, 1)
+
+
+class SentenceEmbeddingModule(ServingModule):
+    """Maps text, after the default prompt if there is one, to its vector."""
+
+    def of_tokens(self, tokens):
+        return {"vector": self.model(tokens, training=False)}
+
+    def of_text(self, text):
+        prompt = self.model.prompts.get(self.model.default_prompt_name, "")
+        return super().of_text(text=tf.strings.join([prompt, text]) if prompt else text)

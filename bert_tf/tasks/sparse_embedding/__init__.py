@@ -16,7 +16,7 @@ SPEC = task_spec.TaskSpec(
     heads={"masked_lm_head": masked_lm.HEAD},
     uses_pooler=False,
     serving=task_spec.Serving(
-        "SparseEmbeddingModule",
+        "model.SparseEmbeddingModule",
         outputs={
             "term_count": "How many terms the text has; what follows is padding.",
             "term": "Pieces of the vocabulary, the largest weight first.",

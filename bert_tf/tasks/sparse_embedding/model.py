@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert_tf.errors import require_one_of
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.serving_module import ServingModule
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.shared.vector_model import VectorModel
 from bert_tf.tasks.sparse_embedding.loss import SpladeLoss
@@ -270,3 +271,30 @@ class BertSparseEncoder(VectorModel):
         first = sparse_rows(embeddings1, self.vector_size, "embeddings1")
         second = sparse_rows(embeddings2, self.vector_size, "embeddings2")
         return (first @ second.T).toarray().astype(np.float32)
+
+
+TERMS = 512  # the most terms of a text if the model has no `max_active_dims`
+
+
+class SparseEmbeddingModule(ServingModule):
+    """Maps text, after the default prompt if any, to its terms, and token ids to the vector."""
+
+    def of_tokens(self, tokens):
+        return {"vector": self.model(tokens, training=False)}  # [B, V]
+
+    def of_text(self, text):
+        prompt = self.model.prompts.get(self.model.default_prompt_name, "")
+        text = tf.strings.join([prompt, text]) if prompt else text
+        vectors = self.model(self.model.tokenize(text), training=False)  # [B, V]
+        size = min(self.model.max_active_dims or TERMS, self.model.vector_size)
+        weights, ids = tf.math.top_k(vectors, size)  # [B, size]
+        counts = tf.math.count_nonzero(weights, axis=1, dtype=tf.int32)  # [B]
+        longest = tf.reduce_max(tf.concat([counts, [0]], axis=0))
+        weights, ids = weights[:, :longest], ids[:, :longest]
+        exists = weights > 0.0
+        return {
+            "term_count": counts,
+            "term": tf.where(exists, tf.gather(tf.constant(self.model.pieces()), ids), ""),
+            "term_id": tf.where(exists, ids, 0),
+            "term_weight": weights,
+        }

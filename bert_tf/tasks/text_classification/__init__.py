@@ -17,7 +17,7 @@ SPEC = task_spec.TaskSpec(
     heads={"classifier": HEAD},
     optional_heads={"language_model_head": LANGUAGE_MODEL_HEAD, "scalar_mix": task_spec.SCALAR_MIX},
     serving=task_spec.Serving(
-        "TextClassificationModule",
+        "preprocessor.TextClassificationModule",
         outputs={
             "label": "The most probable label, or that of the model's threshold.",
             "labels": "The labels' names, in the order of the probabilities.",

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceExtractor, BertTokenizer
 from bert_tf.errors import DataError, UserError
-from bert_tf.tasks.extractive_summarization.serving import ExtractiveSummarizationModule
+from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationModule
 from bert_tf.training import AdamWeightDecay
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.ops.native import static_shapes
 from bert_tf.tasks.extractive_summarization.model import sentence_starts
-from bert_tf.tasks.extractive_summarization.serving import ExtractiveSummarizationModule
+from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationModule
 from bert_tf.training.optimizers.adam_weight_decay import layer_multipliers
 from tests.conformance.task import make
 from tests.numpy_bert import NumpyBert

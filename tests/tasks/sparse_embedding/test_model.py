@@ -16,7 +16,7 @@ from bert_tf.errors import CheckpointError, UserError
 from bert_tf.families.network_families import FAMILIES
 from bert_tf.tasks.sparse_embedding import SpladeLoss, WeightedTerm
 from bert_tf.tasks.sparse_embedding import model as model_module
-from bert_tf.tasks.sparse_embedding.serving import SparseEmbeddingModule
+from bert_tf.tasks.sparse_embedding.model import SparseEmbeddingModule
 from bert_tf.training import (
     AdamWeightDecay,
     CachedMultipleNegativesRankingLoss,
