@@ -31,15 +31,10 @@ _SMALLEST = 1e-5  # relative to the largest; columns with smaller values are tre
 
 
 class InputScaling(NamedTuple):
-    """How the input of a quantized layer becomes integers.
+    """How the input of a quantized layer becomes integers."""
 
-    Attributes:
-        smoothing: float32 `[in]`, the factor of each column; None for ones.
-        static_scale: float32 `[2]`, a scale and a zero point; None for those of each row.
-    """
-
-    smoothing: np.ndarray | None = None
-    static_scale: np.ndarray | None = None
+    smoothing: np.ndarray | None = None  # float32 [in], the factor of each column; None for ones
+    static_scale: np.ndarray | None = None  # float32 [2], scale and zero point; None for each row's
 
 
 def calibration_batches(model: Any, name: str, texts: Any) -> Iterable[dict[str, tf.Tensor]]:

@@ -18,26 +18,21 @@ _ATTRIBUTE_MAP = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """One value of `model_type`.
+    """One value of `model_type`."""
 
-    Attributes:
-        class_prefix: What its classes begin with in `transformers`, in place of "Bert".
-        defaults: Values that a file may lack, where they differ from BERT's.
-        fixed: Values that all its networks have, and no key of the file.
-        keys: Fields of `BertConfig` -> the keys of the file, where they differ.
-        counts_padding_id: Whether positions begin after the id of padding. The file then counts
-            the rows of the table and not the positions of a sequence.
-        only: Keys -> the value that they must have; None for keys that must be absent.
-        masked_lm_act: The activation of its masked-LM head. None for `hidden_act`.
-    """
-
-    class_prefix: str = "Bert"
+    class_prefix: str = "Bert"  # of its classes in `transformers`
+    # Values that a file may lack, where they differ from BERT's.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Values that all its networks have, and no key of the file.
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Fields of `BertConfig` -> the keys of the file, where they differ.
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Whether positions begin after the id of padding. The file then counts the rows of the table
+    # and not the positions of a sequence.
     counts_padding_id: bool = False
+    # Keys -> the value that they must have; None for keys that must be absent.
     only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    masked_lm_act: str | None = None
+    masked_lm_act: str | None = None  # of its masked-LM head; None for `hidden_act`
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of a file under the names of `BertConfig`'s fields."""

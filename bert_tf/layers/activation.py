@@ -10,18 +10,12 @@ from bert_tf import ops
 
 
 class Activation(NamedTuple):
-    """An activation.
-
-    Attributes:
-        function: Computes the activation of a tensor.
-        with_bias: The custom op that computes the activation of `x + bias` in one pass. None if
-            there is none.
-        torch_name: The name of its class in PyTorch, as sentence-transformers writes it. None if no
-            class without arguments computes it.
-    """
+    """An activation."""
 
     function: Callable[[tf.Tensor], tf.Tensor]
+    # The custom op that computes the activation of `x + bias` in one pass, if there is one.
     with_bias: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None
+    # The class of PyTorch, as sentence-transformers writes it, if one without arguments does it.
     torch_name: str | None = None
 
 

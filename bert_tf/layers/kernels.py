@@ -24,22 +24,14 @@ class Epilogue:
 
     z = x @ kernel
     y = z + bias | activation(z + bias) | LayerNorm(residual + dropout(z + bias))
-
-    Args:
-        bias: `[units]` or None. `Dense.apply` sets it.
-        activation: The activation, as in `BertConfig`. None means no activation.
-        layer_norm: The `ResidualLayerNorm`, with its dropout. None means no LayerNorm.
-        residual: `[R, units]` or None.
-        training: Whether there is dropout before LayerNorm.
-        dropout_seed: Seed of the dropout, a scalar int64. None draws a seed.
     """
 
-    bias: tf.Tensor | None = None
-    activation: str | None = None
-    layer_norm: keras.layers.Layer | None = None
-    residual: tf.Tensor | None = None
-    training: bool = False
-    dropout_seed: tf.Tensor | None = None
+    bias: tf.Tensor | None = None  # [units]; `Dense.apply` sets it
+    activation: str | None = None  # as in `BertConfig`
+    layer_norm: keras.layers.Layer | None = None  # a `ResidualLayerNorm`, with its dropout
+    residual: tf.Tensor | None = None  # [R, units]
+    training: bool = False  # whether there is dropout before LayerNorm
+    dropout_seed: tf.Tensor | None = None  # a scalar int64; None draws a seed
 
     def apply_unfused(self, z: tf.Tensor) -> tf.Tensor:
         """Computes y `[R, units]` from z `[R, units]` in ops that have gradients."""

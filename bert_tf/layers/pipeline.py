@@ -24,14 +24,12 @@ _run = contextvars.ContextVar("pipeline_run", default=None)
 class PipelinePlacement:
     """Which device computes each block of an encoder.
 
-    Attributes:
-        devices: The names of the devices, one per stage. The first one also has the embeddings, the
-            last one everything after the encoder: pooler, heads, loss and metrics.
-        stages: The stage of each block, counted from 0; never below that of the block before.
+    The first device also has the embeddings, the last one everything after the encoder: pooler,
+    heads, loss and metrics.
     """
 
-    devices: tuple[str, ...]
-    stages: tuple[int, ...]
+    devices: tuple[str, ...]  # one per stage
+    stages: tuple[int, ...]  # of each block, from 0; never below that of the block before
 
     @property
     def last(self) -> int:

@@ -379,15 +379,8 @@ class BertBackbone(InferenceKernels, keras.Model):
 
     def get_config(self):
         self.require_not_prepacked("serialized")
-        return {
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "config": self.config.to_dict(),
-            "num_encoder_layers": self.num_encoder_layers,
-            "padding_free": self.padding_free,
-            "causal": self.causal,
-            "gradient_checkpointing": self.gradient_checkpointing,
-            "attention_window": self.attention_window,
-            "num_global_tokens": self.num_global_tokens,
-            **({"quantization": self.quantization} if self.quantization else {}),
-        }
+        options = {name: getattr(self, name) for name in sorted(option_names(type(self)))}
+        if not self.quantization:
+            del options["quantization"]
+        dtype = keras.dtype_policies.serialize(self.dtype_policy)
+        return {**options, "name": self.name, "dtype": dtype, "config": self.config.to_dict()}

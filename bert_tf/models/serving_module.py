@@ -136,11 +136,8 @@ class ServingModule:
         It holds small weights as constants, because a variable must be passed and read in each
         call, which is a noticeable part of the time of one short text.
         """
-        small = [
-            (weight, weight.numpy())
-            for weight in self.model.weights
-            if weight.numpy().nbytes < LEAST_VARIABLE_BYTES
-        ]
+        values = ((weight, weight.numpy()) for weight in self.model.weights)
+        small = [(weight, value) for weight, value in values if value.nbytes < LEAST_VARIABLE_BYTES]
         return _traced(function, inputs, small)
 
     def meanings(self, signature: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -188,7 +185,7 @@ class ServingModule:
         if self.declared.samples is not None:
             mask = self.model.tokenizer.mask_token or "[MASK]"
             samples = [
-                {name: _with_mask(values, mask) for name, values in sample.items()}
+                tf.nest.map_structure(lambda text: text.replace("[MASK]", mask), sample)
                 for sample in self.declared.samples
             ]
         else:
@@ -221,11 +218,6 @@ _SAMPLES = {
         "In 1810 Beethoven wrote “Für Elise”, which was found 40 years later.",
     ],
 }
-
-
-def _with_mask(values, mask):
-    """Returns strings, or lists of them, with the mask token for `[MASK]`."""
-    return tf.nest.map_structure(lambda text: text.replace("[MASK]", mask), values)
 
 
 def _traced(function, inputs, constants=()):

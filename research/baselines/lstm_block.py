@@ -70,9 +70,6 @@ class LstmBlock(ConfiguredLayer):
             outputs = [output + values for output, values in zip(outputs, inputs)]
         return outputs
 
-    def get_config(self):
-        return {**super().get_config(), "has_residual": self.has_residual}
-
 
 def _reversed(values):
     """Returns `[B, T, ...]` with the order of the tokens reversed."""

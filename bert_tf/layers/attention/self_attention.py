@@ -21,19 +21,15 @@ from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionProbes:
-    """The optional argument of an encoder and its blocks; without it, nothing is observed.
+    """The optional argument of an encoder and its blocks; without it, nothing is observed."""
 
-    Args:
-        head_mask: Factors of the outputs of the heads: float `[B, L, N]` for an encoder, pruned
-            heads included, and `[B, n]` for one block. None means 1.
-        probabilities: A list to which each block appends its attention probabilities
-            `[B, n, T, T]`. Only for padded layouts. None means that they are not kept.
-        observe: A function that each block calls with its `BertSelfAttention`, the queries, keys
-            and values `[R, 3, n, D]`, the `TokenLayout` and the `AttentionRule`.
-    """
-
+    # Factors of the outputs of the heads: float [B, L, N] for an encoder, pruned heads included,
+    # and [B, n] for one block. None means 1.
     head_mask: tf.Tensor | None = None
+    # To which each block appends its attention probabilities [B, n, T, T], of padded layouts only.
     probabilities: list[tf.Tensor] | None = None
+    # Called by each block with its `BertSelfAttention`, the queries, keys and values [R, 3, n, D],
+    # the `TokenLayout` and the `AttentionRule`.
     observe: Callable[..., None] | None = None
 
     def of_block(self, index: int, heads: list[int]) -> "AttentionProbes":

@@ -18,22 +18,16 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenLayout:
-    """Maps between `[B, T, ...]` and rows `[R, ...]`.
+    """Maps between `[B, T, ...]` and rows `[R, ...]`."""
 
-    Attributes:
-        padding_mask: bool `[B, T]`, True for real tokens.
-        real_tokens: int32 `[R]`, the flat index of every row in `[B * T]`. None if padded.
-        row_splits: int32 `[sequences + 1]`, the first row of each sequence, then R. None if padded.
-        sequence_ids: int32 `[B, T]`, the sequence of each token if a row of the batch contains
-            several sequences. None if it contains one.
-        has_padding_rows: Whether padding is among the rows.
-    """
-
-    padding_mask: tf.Tensor
+    padding_mask: tf.Tensor  # bool [B, T], True for real tokens
+    # int32 [R], the flat index of every row in [B * T]. None if padded.
     real_tokens: tf.Tensor | None = None
+    # int32 [sequences + 1], the first row of each sequence, then R. None if padded.
     row_splits: tf.Tensor | None = None
+    # int32 [B, T], the sequence of each token if a row of the batch contains several sequences.
     sequence_ids: tf.Tensor | None = None
-    has_padding_rows: bool = True
+    has_padding_rows: bool = True  # whether padding is among the rows
 
     @classmethod
     def padded(
