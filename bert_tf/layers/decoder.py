@@ -138,11 +138,8 @@ class BertDecoder(ConfiguredLayer):
         `rows` `[R, H]` are vectors that a call returned, `words` `[V, H]` what it returned with
         them.
         """
-        words = tf.cast(words, self.compute_dtype)
         owner = self if self.output_embeddings is not None else self.embeddings
-        prepacked = owner.prepacked_words and owner.prepacked_words.kernel_impl
-        logits = self.head(rows, word_embeddings=words, prepacked_words=prepacked)
-        return tf.cast(logits, tf.float32)
+        return self.head(rows, word_embeddings=words, prepacked_words=owner.prepacked_words)
 
     def start(self, memory: tf.Tensor, memory_mask: tf.Tensor, length: int):
         """Returns what `step` needs before the first token, for at most `length` steps.

@@ -27,11 +27,10 @@ class MaskedLMHead(ConfiguredLayer):
     Call arguments:
         rows: `[R, H]`, the vectors of the masked positions only.
         word_embeddings: `[V, E]`, the embedding table of the backbone.
-        prepacked_words: The same as a `PrepackedKernel` `[E, V]`, which is used instead, for
-            inference only.
+        prepacked_words: The same as `PrepackedWords`, which are used instead, for inference only.
 
     Returns:
-        Logits `[R, V]`.
+        Logits float32 `[R, V]`.
 
     Reference: google-research/bert run_pretraining.py, `get_masked_lm_output`.
     """
@@ -56,7 +55,7 @@ class MaskedLMHead(ConfiguredLayer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.config.vocab_size)
 
-    def call(self, rows, word_embeddings, prepacked_words: PrepackedKernel | None = None):
+    def call(self, rows, word_embeddings, prepacked_words: "PrepackedWords | None" = None):
         if self.has_transform:
             family = FAMILIES[self.config.model_type]
             activation = Epilogue(activation=family.masked_lm_act or self.config.hidden_act)
@@ -64,9 +63,11 @@ class MaskedLMHead(ConfiguredLayer):
             rows = self.layer_norm(rows)
         bias = tf.convert_to_tensor(self.output_bias)
         if prepacked_words is not None:
-            return prepacked_words.apply(rows, Epilogue(bias=bias))  # [R, E] -> [R, V]
-        logits = tf.matmul(rows, word_embeddings, transpose_b=True)  # [R, E] x [V, E] -> [R, V]
-        return tf.nn.bias_add(logits, bias)
+            logits = prepacked_words.kernel_impl.apply(rows, Epilogue(bias=bias))
+        else:
+            logits = tf.matmul(rows, word_embeddings, transpose_b=True)  # [R, E] x [V, E]
+            logits = tf.nn.bias_add(logits, bias)
+        return tf.cast(logits, tf.float32)  # [R, V]
 
     def dense_layers(self) -> dict[str, Dense]:
         """Returns the dense layer, if there is one, by its path in the head."""
@@ -84,7 +85,7 @@ class PrepackedWords(QuickLayer):
         packed_dtype: The dtype of the copy: "bfloat16", or None for the compute dtype.
 
     Attributes:
-        kernel_impl: The `PrepackedKernel` `[E, V]`, for `prepacked_words` of `MaskedLMHead`.
+        kernel_impl: The `PrepackedKernel` `[E, V]`.
 
     Example:
         >>> words = PrepackedWords(lambda: 2.0 * tf.eye(4))

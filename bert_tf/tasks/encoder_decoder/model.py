@@ -104,13 +104,22 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
 
     def check_options(self):
         super().check_options()
-        _check_lengths_and_ids(
-            self.decoder_config,
-            self.max_target_length,
-            self.decoder_start_token_id,
-            self.eos_token_id,
-            self.tokenizer,
-        )
+        config, longest = self.decoder_config, self.max_target_length
+        limit = config.max_position_embeddings
+        rule = f"must be in [3, {limit}] (the decoder's max_position_embeddings)"
+        fits = longest is None or 3 <= longest <= limit
+        require(fits, rule, UserError, max_target_length=longest)
+        for name in ("decoder_start_token_id", "eos_token_id"):
+            token_id = getattr(self, name)
+            rule = f"must be in [0, {config.vocab_size}) (the decoder's vocab_size)"
+            is_valid = token_id is None or 0 <= token_id < config.vocab_size
+            require(is_valid, rule, UserError, **{name: token_id})
+        if self.tokenizer is not None and self.tokenizer.vocab_size != config.vocab_size:
+            raise UserError(
+                "The vocabulary must have as many entries as the decoder's word embeddings: "
+                f"{config.vocab_size}. Received: {self.tokenizer.vocab_size} entries. With another "
+                "vocabulary for the targets, leave `tokenizer` out and pass token dictionaries."
+            )
 
     @classmethod
     def from_encoder_decoder_pretrained(
@@ -264,22 +273,4 @@ def _require_same_network(config, encoder_config):
         raise UserError(
             "`decoder_config` must be the encoder's with share_encoder_decoder_weights=True. "
             "Received: " + ", ".join(f"{n}={other[n]} and {same[n]}" for n in different)
-        )
-
-
-def _check_lengths_and_ids(config, max_target_length, start_token_id, end_token_id, tokenizer):
-    limit = config.max_position_embeddings
-    rule = f"must be in [3, {limit}] (the decoder's max_position_embeddings)"
-    is_valid = max_target_length is None or 3 <= max_target_length <= limit
-    require(is_valid, rule, UserError, max_target_length=max_target_length)
-    ids = {"decoder_start_token_id": start_token_id, "eos_token_id": end_token_id}
-    for name, token_id in ids.items():
-        rule = f"must be in [0, {config.vocab_size}) (the decoder's vocab_size)"
-        is_valid = token_id is None or 0 <= token_id < config.vocab_size
-        require(is_valid, rule, UserError, **{name: token_id})
-    if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
-        raise UserError(
-            "The vocabulary must have as many entries as the decoder's word embeddings: "
-            f"{config.vocab_size}. Received: {tokenizer.vocab_size} entries. With another "
-            "vocabulary for the targets, leave `tokenizer` out and pass token dictionaries."
         )

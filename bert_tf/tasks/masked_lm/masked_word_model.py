@@ -57,8 +57,7 @@ class MaskedWordModel(TrainingModel):
             places = positions + length * tf.range(batch)[:, tf.newaxis]  # [B, P], of [B * T]
         flat = tf.reshape(places, [-1]) if weights is None else picked(places, weights)
         rows = tf.gather(tf.reshape(states, [-1, states.shape[-1]]), flat)  # [M, H]
-        words = tf.cast(outputs["word_embeddings"], self.compute_dtype)
-        logits = tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)  # [M, V]
+        logits = self.masked_lm_head(rows, word_embeddings=outputs["word_embeddings"])  # [M, V]
         if weights is not None:
             return logits
         return tf.reshape(logits, [*keras.ops.shape(places), logits.shape[-1]])

@@ -80,7 +80,11 @@ class BertPrefixLM(TextGenerator, TaskModel):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.max_target_length = max_target_length
         self.check_options()
-        _require_full_attention_and_two_segments(backbone)
+        segments, window = backbone.config.type_vocab_size, backbone.attention_window
+        if window is not None or segments < 2:
+            expected = "have full attention and embeddings of two segments, source and target"
+            received = f"attention_window={window}, type_vocab_size={segments}"
+            raise user_error("`backbone`", expected, received)
         self.masked_lm_head = self.built_layer(MaskedLMHead, backbone.config, name="masked_lm")
         self.built = True
 
@@ -142,11 +146,8 @@ class BertPrefixLM(TextGenerator, TaskModel):
         return outputs["sequence_output"], outputs["word_embeddings"], mask
 
     def next_word_logits(self, rows, words):
-        words = tf.cast(words, self.compute_dtype)
         prepacked = self.backbone.embeddings.prepacked_words
-        prepacked = prepacked and prepacked.kernel_impl
-        logits = self.masked_lm_head(rows, word_embeddings=words, prepacked_words=prepacked)
-        return tf.cast(logits, tf.float32)
+        return self.masked_lm_head(rows, word_embeddings=words, prepacked_words=prepacked)
 
     def start_decoding(self, tokens, max_new_tokens):
         """Computes the keys and values of the source, without its `[SEP]`, which are the memory.
@@ -215,11 +216,3 @@ def prefix_mask(inputs: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> tf.Ten
         return padding_mask
     in_target = padding_mask & (tf.convert_to_tensor(inputs["segment_ids"]) > 0)
     return padding_mask & (tf.cumsum(tf.cast(in_target, tf.int32), axis=1) == 0)
-
-
-def _require_full_attention_and_two_segments(backbone):
-    segments = backbone.config.type_vocab_size
-    if backbone.attention_window is not None or segments < 2:
-        expected = "have full attention and embeddings of two segments, source and target"
-        received = f"attention_window={backbone.attention_window}, type_vocab_size={segments}"
-        raise user_error("`backbone`", expected, received)

@@ -72,9 +72,6 @@ class NextWordModel(TokenLoss):
         states, words, _ = self.decoded(x, training)
         return self.next_word_logits(tf.boolean_mask(states, y != IGNORED), words)
 
-    def loss_denominators(self, x, y, sample_weight):
-        return {"words": tf.reduce_sum(token_weights(y, sample_weight))}
-
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         weights, ids = token_weights(y, sample_weight), tf.cast(y, tf.int32)  # [B, T]
         if y_pred.shape.rank == 2:  # [M, V]

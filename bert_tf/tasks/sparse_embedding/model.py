@@ -131,12 +131,11 @@ class BertSparseEncoder(VectorModel):
         In training all logits are computed at once, as a gradient needs all of them; else those of
         `ROWS_AT_ONCE` tokens at a time, except for XLA.
         """
-        words = tf.cast(outputs["word_embeddings"], self.compute_dtype)
         states, is_max = outputs["sequence_output"], self.pooling == "max"  # [B, T, H]
         padding_mask = self.backbone.padding_mask_of(tokens)
 
         def logits_of(rows):
-            return tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)
+            return self.masked_lm_head(rows, word_embeddings=outputs["word_embeddings"])
 
         def weights_of(logits):
             weights = tf.math.log1p(tf.nn.relu(logits))

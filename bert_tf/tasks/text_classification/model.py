@@ -189,9 +189,9 @@ class BertTextClassifier(DenseHeadModel):
         labels = next_words(tokens["token_ids"], mask)  # [B, T]
         states = outputs["sequence_output"]
         rows = tf.reshape(states, [-1, states.shape[-1]])  # [B, T, H] -> [B * T, H]
-        logits = self.language_model_head(rows, tf.cast(outputs["word_embeddings"], rows.dtype))
+        logits = self.language_model_head(rows, outputs["word_embeddings"])
         ids = tf.reshape(tf.maximum(labels, 0), [-1])  # [B * T]
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, tf.cast(logits, tf.float32))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
         counted = tf.cast(labels >= 0, tf.float32)
         sums = tf.reduce_sum(tf.reshape(losses, tf.shape(labels)) * counted, axis=1)  # [B]
         return tf.reduce_mean(tf.math.divide_no_nan(sums, tf.reduce_sum(counted, axis=1)))

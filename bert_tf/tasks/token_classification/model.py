@@ -152,9 +152,6 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             return self.crf(logits, word_starts)
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
 
-    def loss_denominators(self, x, y, sample_weight):
-        return {"words": tf.reduce_sum(token_weights(y, sample_weight))}
-
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         """Returns the mean over words; with a CRF, each word counts the loss of its sentence."""
         weights = token_weights(y, sample_weight)  # [B, T]

@@ -50,6 +50,9 @@ class TokenLoss:
                 raise user_error(f"`{name}`", f"be left out: {self.no_metrics}", received)
         super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
 
+    def loss_denominators(self, x, y, sample_weight):
+        return {"words": tf.reduce_sum(token_weights(y, sample_weight))}
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         totals = self.loss_denominators(x, y, sample_weight)
         return self.partial_loss(x, y, y_pred, sample_weight, training, totals)
