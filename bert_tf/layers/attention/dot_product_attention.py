@@ -20,7 +20,7 @@ def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None, 
     Args:
         query, key, value: `[B, N, T, D]`, and twice `[B, N, S, D]`.
         mask: bool, broadcastable to `[B, N, T, S]`: which keys a query attends to.
-        dropout_rate, seed: Those of the probabilities; the seed is a scalar int64.
+        dropout_rate, seed: The dropout of the probabilities; the seed is a scalar int64.
         bias: float32, broadcastable to `[B, N, T, S]`, or None.
 
     Returns:
