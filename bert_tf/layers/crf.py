@@ -52,15 +52,10 @@ class ConditionalRandomField(QuickLayer):
             return
         size = self.num_tags
         # With zeros, every word is initially tagged independently of the others.
-        self.transitions = self.add_weight(
-            name="transitions", shape=[size, size], initializer="zeros"
-        )
-        self.start_transitions = self.add_weight(
-            name="start_transitions", shape=[size], initializer="zeros"
-        )
-        self.end_transitions = self.add_weight(
-            name="end_transitions", shape=[size], initializer="zeros"
-        )
+        zeros = {"initializer": "zeros"}
+        self.transitions = self.add_weight(name="transitions", shape=[size, size], **zeros)
+        self.start_transitions = self.add_weight(name="start_transitions", shape=[size], **zeros)
+        self.end_transitions = self.add_weight(name="end_transitions", shape=[size], **zeros)
         self.built = True
 
     def negative_log_likelihood(

@@ -109,15 +109,9 @@ class BertDecoder(ConfiguredLayer):
             layout.to_rows(token_ids), layout.to_rows(positions), training
         )  # [B, T] -> [R, H]
         memory = memory_layout.to_rows(memory)  # [B, S, H] -> [M, H]
+        options = {"memory": memory, "memory_layout": memory_layout, "training": training}
         for block in self.blocks:
-            rows = block(
-                rows,
-                layout=layout,
-                rule=rule,
-                memory=memory,
-                memory_layout=memory_layout,
-                training=training,
-            )
+            rows = block(rows, layout=layout, rule=rule, **options)
         return layout.to_batch(rows), words  # [R, H] -> [B, T, H]
 
     def _embedded(self, token_ids, positions, training=False):

@@ -106,9 +106,8 @@ class BertDecoderBlock(ConfiguredLayer):
         return self.block.feed_forward(rows), cache
 
     def _add_cross_attended(self, rows, attended, training=False):
-        norm = Epilogue(
-            layer_norm=self.cross_attention_layer_norm, residual=rows, training=training
-        )
+        options = {"residual": rows, "training": training}
+        norm = Epilogue(layer_norm=self.cross_attention_layer_norm, **options)
         return self.cross_attention_output.apply(attended, norm)  # [R, N * D] -> [R, H]
 
     def dense_layers(self) -> dict[str, Dense]:

@@ -57,14 +57,10 @@ class BertEncoder(ConfiguredLayer):
     def __init__(self, config: BertConfig | dict, gradient_checkpointing: bool = False, **kwargs):
         super().__init__(config, **kwargs)
         self.gradient_checkpointing = gradient_checkpointing
+        heads = [len(self.config.kept_heads(index)) for index in range(self.config.num_blocks)]
         self.blocks = [
-            BertEncoderBlock(
-                self.config,
-                len(self.config.kept_heads(index)),
-                dtype=self.dtype_policy,
-                name=f"layer_{index}",
-            )
-            for index in range(self.config.num_blocks)
+            BertEncoderBlock(self.config, count, dtype=self.dtype_policy, name=f"layer_{index}")
+            for index, count in enumerate(heads)
         ]
         self.distance_bias = None
 

@@ -89,14 +89,8 @@ class BertEncoderBlock(ConfiguredLayer):
         """If `step` is given, runs `_step(**step)`: only `__call__` applies the dtype policy."""
         if step is not None:
             return self._step(rows, **step)
-        attended = self.attention(
-            rows,
-            layout=layout,
-            rule=rule,
-            training=training,
-            dropout_seed=dropout_seeds[0],
-            probes=probes,
-        )
+        options = {"training": training, "dropout_seed": dropout_seeds[0], "probes": probes}
+        attended = self.attention(rows, layout=layout, rule=rule, **options)
         rows = self.add_attended(rows, attended, training, dropout_seeds[1])
         return self.feed_forward(rows, training, dropout_seeds[2])
 
@@ -119,23 +113,15 @@ class BertEncoderBlock(ConfiguredLayer):
 
     def add_attended(self, rows, attended, training=False, dropout_seed=None):
         """Projects what the attention returned, `[R, n * D]`, and adds it: `[R, H]` -> `[R, H]`."""
-        norm = Epilogue(
-            layer_norm=self.attention_layer_norm,
-            residual=rows,
-            training=training,
-            dropout_seed=dropout_seed,
-        )
+        options = {"residual": rows, "training": training, "dropout_seed": dropout_seed}
+        norm = Epilogue(layer_norm=self.attention_layer_norm, **options)
         return self.attention_output.apply(attended, norm)  # [R, n * D] -> [R, H]
 
     def feed_forward(self, rows, training=False, dropout_seed=None):
         """Computes the second half of the block: `[R, H]` -> `[R, H]`."""
         activation = Epilogue(activation=self.config.hidden_act)
-        norm = Epilogue(
-            layer_norm=self.output_layer_norm,
-            residual=rows,
-            training=training,
-            dropout_seed=dropout_seed,
-        )
+        options = {"residual": rows, "training": training, "dropout_seed": dropout_seed}
+        norm = Epilogue(layer_norm=self.output_layer_norm, **options)
         return self.intermediate.feed_forward(self.output_dense, rows, activation, norm)
 
     def dense_layers(self) -> dict[str, Dense]:

@@ -62,15 +62,8 @@ class Epilogue:
         norm = {}
         if self.layer_norm is not None:
             norm = {name: getattr(self.layer_norm, name) for name in ("gamma", "beta", "epsilon")}
-        return dense(
-            x,
-            kernel,
-            units,
-            bias=self.bias,
-            activation=self.activation,
-            residual=self.residual,
-            **norm,
-        )
+        options = {"bias": self.bias, "activation": self.activation, "residual": self.residual}
+        return dense(x, kernel, units, **options, **norm)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

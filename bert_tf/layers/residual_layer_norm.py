@@ -53,10 +53,6 @@ class ResidualLayerNorm(QuickLayer):
         self.built = True
 
     def call(self, x, residual=None, bias=None, training=False, dropout_seed=None):
-        return Epilogue(
-            bias=bias,
-            layer_norm=self,
-            residual=residual,
-            training=training,
-            dropout_seed=dropout_seed,
-        ).apply_unfused(x)
+        options = {"training": training, "dropout_seed": dropout_seed}
+        epilogue = Epilogue(bias=bias, layer_norm=self, residual=residual, **options)
+        return epilogue.apply_unfused(x)

@@ -38,9 +38,8 @@ class LateInteractionPreprocessor(Preprocessor):
 
     @property
     def static_length(self):
-        return (
-            max(self.max_sequence_length, self.query_max_length) if self.has_static_shapes else None
-        )
+        length = max(self.max_sequence_length, self.query_max_length)
+        return length if self.has_static_shapes else None
 
     def targets(self, y, x):
         """Returns scores of a teacher `[n, K - 1]`; else 0, the first document.

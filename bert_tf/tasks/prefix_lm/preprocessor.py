@@ -31,9 +31,8 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
 
     @property
     def static_length(self):
-        return (
-            self.max_sequence_length + self.longest_target - 1 if self.has_static_shapes else None
-        )
+        length = self.max_sequence_length + self.longest_target - 1
+        return length if self.has_static_shapes else None
 
     def tokenize(self, *texts):
         """Returns pairs of a source and a target as tokens, or sources alone."""

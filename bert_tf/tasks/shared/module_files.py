@@ -9,22 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.base.json_files import read_json_if_any, write_json
-from bert_tf.base.json_schema import (
-    Kind,
-    integer,
-    is_file_name,
-    list_of,
-    mapping_of,
-    object_of,
-    optional,
-    text,
-)
+from bert_tf.base.json_schema import Kind, integer, is_file_name, list_of, object_of, optional, text
+from bert_tf.models.task_spec import PROMPT_OPTIONS
 
 MODULES_FILE = "modules.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
 MODEL_FILE = "config_sentence_transformers.json"
 IDENTITY = "torch.nn.modules.linear.Identity"  # the activation of a Dense module that has none
-_PROMPT_OPTIONS = ("prompts", "default_prompt_name")
 
 _FOLDER = Kind(
     "empty or the path of a folder in the directory",
@@ -35,9 +26,7 @@ _FOLDER = Kind(
 )
 _MODULES = list_of(object_of({"type": text(), "path": _FOLDER}), most=100)
 _TRANSFORMER = object_of({"max_seq_length": optional(integer())})
-_MODEL = object_of(
-    {"prompts": optional(mapping_of(text())), "default_prompt_name": optional(text())}
-)
+_MODEL = object_of(PROMPT_OPTIONS)
 
 
 def read_modules(directory: str) -> list[tuple[str, str]]:
@@ -70,7 +59,7 @@ def shared_options(directory: str) -> dict[str, Any]:
     longest = read_json_if_any(path, _TRANSFORMER).get("max_seq_length")
     values = read_json_if_any(os.path.join(directory, MODEL_FILE), _MODEL)
     options = {"max_length": longest} if longest else {}
-    return options | {name: values[name] for name in _PROMPT_OPTIONS if name in values}
+    return options | {name: values[name] for name in PROMPT_OPTIONS if name in values}
 
 
 def write_shared(
@@ -89,7 +78,7 @@ def write_shared(
     # The tokenizer's files specify whether text is lowercased.
     limits = {"max_seq_length": model.max_length, "do_lower_case": False}
     write_modules(limits, os.path.join(directory, TRANSFORMER_FILE))
-    prompts = {name: getattr(model, name) for name in _PROMPT_OPTIONS}
+    prompts = {name: getattr(model, name) for name in PROMPT_OPTIONS}
     write_modules({**prompts, **values}, os.path.join(directory, MODEL_FILE))
 
 

@@ -26,11 +26,6 @@ class TextGenerator(NextWordModel):
 
     A subclass has `start_token_id`, `end_token_id` and `longest_target`, the maximum number of
     tokens of a target with its start, and the methods `start_decoding` and `next_token`.
-
-    Example:
-        >>> model = bert_tf.BertEncoderDecoder.from_pretrained("translator/")
-        >>> isinstance(model, bert_tf.tasks.shared.text_generator.TextGenerator)
-        True
     """
 
     def __init__(self, *args, generation_config: GenerationConfig | dict | None = None, **kwargs):
