@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.inputs.word_labels import next_words, previous_words
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.task_spec import NEXT_WORDS
-from bert_tf.tasks.shared.next_word_model import NextWordModel
+from bert_tf.tasks.shared.text_generator import NextWordModel
 from research.baselines.backbone import BaselineBackbone
 from research.baselines.config import ELMO
 

@@ -60,5 +60,5 @@ SPEC = task_spec.TaskSpec(
 )
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"FilledMask": ".preprocessor", "mask_texts": ".masked_text"}
+    __name__, {"FilledMask": ".preprocessor", "mask_texts": ".preprocessor"}
 )

@@ -39,5 +39,5 @@ SPEC = task_spec.TaskSpec(
 )
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"SpladeLoss": ".loss", "WeightedTerm": ".terms"}
+    __name__, {"SpladeLoss": ".loss", "WeightedTerm": ".model"}
 )

@@ -1,30 +1,25 @@
 """Learned sparse vectors (SPLADE): a weight for every piece of the vocabulary.
 
-Glossary: `B` texts, `T` sequence length, `H` hidden size, `V` vocabulary, `R` real tokens.
+Glossary: `n` or `B` texts, `T` sequence length, `H` hidden size, `V` vocabulary, `R` real tokens.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import require_one_of
+from bert_tf.base.json_schema import is_integer
+from bert_tf.base.optional_packages import require_package
+from bert_tf.base.vectors import as_array
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.shared.vector_model import VectorModel
 from bert_tf.tasks.sparse_embedding.loss import SpladeLoss
-from bert_tf.tasks.sparse_embedding.terms import (
-    WeightedTerm,
-    require_count,
-    sparse_module,
-    sparse_rows,
-    strongest,
-    weighted_terms,
-)
 
 POOLINGS = ("max", "sum")
 TERM_ACTIVATIONS = ("relu", "log1p_relu")
@@ -33,6 +28,18 @@ TERM_ACTIVATIONS = ("relu", "log1p_relu")
 ROWS_AT_ONCE = 1024
 # Texts whose dense vectors `encode` has in memory at a time: 60 MB for BERT's vocabulary.
 TEXTS_ENCODED_AT_ONCE = 512
+
+
+class WeightedTerm(NamedTuple):
+    """A piece of the vocabulary and its weight in a text.
+
+    Example:
+        >>> WeightedTerm("paris", 1.5).piece
+        'paris'
+    """
+
+    piece: str
+    weight: float
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -212,7 +219,7 @@ class BertSparseEncoder(VectorModel):
                 unknown, `max_active_dims` is out of range, or scipy is not installed.
             DataError: If a text is missing or malformed.
         """
-        sparse = sparse_module()
+        sparse = require_package("scipy.sparse", "sparse vectors")
         require_count("max_active_dims", max_active_dims)
         count = self.max_active_dims if max_active_dims is None else max_active_dims
         columns = self.preprocessor.read_examples(texts)
@@ -297,3 +304,49 @@ class SparseEmbeddingModule(ServingModule):
             "term_id": tf.where(exists, ids, 0),
             "term_weight": weights,
         }
+
+
+def sparse_rows(vectors: Any, size: int, name: str):
+    """Returns vectors as a `scipy.sparse.csr_array` `[n, V]` of its own, without stored zeros.
+
+    They are a sparse matrix or an array `[n, V]`, or one vector `[V]`; `size` is V, and `name`
+    theirs in an error.
+
+    Raises:
+        UserError: If they have another shape, are no numbers, or scipy is not installed.
+    """
+    sparse = require_package("scipy.sparse", "sparse vectors")
+    rows = vectors if sparse.issparse(vectors) else as_array(vectors, name)
+    rows = rows.reshape(1, -1) if rows.ndim == 1 else rows
+    if rows.ndim != 2 or rows.shape[1] != size:
+        expected = f"be [n, {size}], with a column for each piece of the vocabulary"
+        raise user_error(f"`{name}`", expected, f"{name}.shape={rows.shape}")
+    rows = sparse.csr_array(rows, copy=True)
+    rows.eliminate_zeros()
+    return rows
+
+
+def strongest(vectors: np.ndarray, count: int | None) -> np.ndarray:
+    """Returns vectors `[n, V]` with the `count` largest weights of each; None for all."""
+    if count is None or count >= vectors.shape[1]:
+        return vectors
+    others = np.argpartition(-vectors, count - 1, axis=1)[:, count:]  # [n, V - count]
+    vectors = vectors.copy()
+    np.put_along_axis(vectors, others, 0.0, axis=1)
+    return vectors
+
+
+def require_count(name: str, count: Any) -> None:
+    """Raises `UserError` unless `count` is None or an integer of at least 1."""
+    rule = "must be None or an integer of at least 1"
+    require(count is None or (is_integer(count) and count >= 1), rule, UserError, **{name: count})
+
+
+def weighted_terms(rows, pieces: list[str], top_k: int | None) -> list[list[WeightedTerm]]:
+    """Returns the terms of each row of a CSR matrix, the largest weight first."""
+    found = []
+    for start, end in zip(rows.indptr, rows.indptr[1:]):
+        ids, weights = rows.indices[start:end], rows.data[start:end]
+        order = np.lexsort((ids, -weights))[:top_k]
+        found.append([WeightedTerm(pieces[ids[i]], float(weights[i])) for i in order])
+    return found
