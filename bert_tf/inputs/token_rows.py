@@ -182,7 +182,7 @@ class FewTexts(TokenizedTexts):
     the network.
 
     Args:
-        tokenizer, texts, max_length: See `TokenizedTexts.of`.
+        tokenizer, texts, max_length: See `TokenizedTexts.of`; the texts are its columns.
     """
 
     def __init__(self, tokenizer, texts: tuple[np.ndarray, ...], max_length: int):

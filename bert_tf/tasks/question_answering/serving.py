@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.question_answering.answers import Selection
-from bert_tf.tasks.question_answering.windows import check_window_lengths, pack_windows
+from bert_tf.tasks.question_answering.windows import pack_windows
 from bert_tf.text import packing
 
 
@@ -45,11 +45,9 @@ class QuestionAnsweringModule(ServingModule):
     def selection(self, question: tf.Tensor, context: tf.Tensor) -> Selection:
         """Returns the answers to questions `[B]`, each of which has a context, strings `[B]`."""
         model, tokenizer = self.model, self.model.tokenizer
-        lengths = model.window_lengths()
-        check_window_lengths(**lengths, separators=tokenizer.separators)
         pieces = tokenizer.tokenize_with_offsets(context, trim_offsets=True)
         questions = tokenizer.tokenize(question)
-        windows = pack_windows(tokenizer, questions, pieces.ids, **lengths)
+        windows = pack_windows(tokenizer, questions, pieces.ids, **model.window_lengths())
         ids = windows.token_ids, windows.segment_ids
         logits = self.of_windows(packing.pad(*ids, tokenizer.pad_token_id, None, 1))
         offsets = pieces.char_starts, pieces.char_ends
