@@ -106,7 +106,7 @@ def write_document_files(directory: pathlib.Path, vocabulary: list[str]) -> None
     )
     for name in ("input.txt", "reviews.txt", "corpus-1.txt", "heldout.txt"):
         (directory / name).write_text(DOCUMENTS)
-    _write_film_reviews(directory)
+    write_film_reviews(directory, 32, 8)
     (directory / "out" / "dev_results.tsv").write_text("0.8\t0.2\n0.1\t0.9\n" * 2)
     (directory / "out" / "test_predictions.txt").write_text("Ada B-PER B-PER\nwrote O O\n")
     (directory / "out" / "predictions.json").write_text('{"q1": "Paris"}')
@@ -126,11 +126,11 @@ def write_retrieval_data(
     (directory / "qrels" / "test.tsv").write_text(qrels)
 
 
-def _write_film_reviews(directory):
-    """Writes tables of real reviews: 320 to train on, 80 to predict, of other films."""
+def write_film_reviews(directory: pathlib.Path, num_train: int, num_test: int) -> None:
+    """Writes tables of real reviews: some to train on, some to predict, of other films."""
     archive = MATERIALS / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
     splits = split_by_film(read_film_reviews(archive))
-    for split, count in (("train", 320), ("test", 80)):
+    for split, count in (("train", num_train), ("test", num_test)):
         with open_table(directory / f"{split}.csv") as table:
             rows = enumerate(splits[split][:count])
             table.write([{"id": n, "text": text, "label": label} for n, (text, label) in rows])

@@ -36,7 +36,7 @@ from tests.document_blocks import (
     read_blocks,
     read_table_code,
 )
-from tests.example_files import LABELS, TEXTS, write_document_files
+from tests.example_files import LABELS, TEXTS, write_document_files, write_film_reviews
 from tests.test_docstrings import FLAGS, ShownOutput, values_alone  # noqa: F401
 from tests.tools.running import CHECKOUT_PROGRAMS, TOOLS, module_of, run
 from tests.training import processes
@@ -301,6 +301,9 @@ def test_the_second_example_learns(folder):
     """On real reviews."""
     pandas = pytest.importorskip("pandas", reason="needs pandas")
     _, table = (b for b in python_blocks_of_readme(folder) if b.language == "python")
+    for name in ("train.csv", "test.csv"):
+        (folder / name).unlink()  # a link to few reviews
+    write_film_reviews(folder, 320, 80)
     exec(table.text, {})
     found, gold = (pandas.read_csv(folder / name) for name in ("submission.csv", "test.csv"))
     assert list(found) == ["id", "predicted_label", "probability_rotten", "probability_fresh"]
