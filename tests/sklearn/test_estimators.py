@@ -1,5 +1,6 @@
 """The estimators in scikit-learn's own tools."""
 
+import dataclasses
 import pickle
 import random
 
@@ -25,7 +26,8 @@ OPTIONS |= {"epochs": 12, "batch_size": 8, "learning_rate": 5e-3}
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory, tiny_config, tiny_vocabulary):
     directory = tmp_path_factory.mktemp("checkpoint")
-    BertBackbone(tiny_config).save_pretrained(directory)
+    one_block = dataclasses.replace(tiny_config, num_hidden_layers=1)
+    BertBackbone(one_block).save_pretrained(directory)
     BertTokenizer(tiny_vocabulary, lowercase=False).save_pretrained(directory)
     return str(directory)
 

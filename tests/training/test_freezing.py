@@ -118,16 +118,17 @@ def without_dropout(tiny_config):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_learns_of_variables_that_are_unfrozen(without_dropout, name):
     """It keeps its state: as if it had been built with all of them."""
+    one_block = dataclasses.replace(without_dropout, num_hidden_layers=1)
     ids = np.random.default_rng(3).integers(5, 60, [8, 6])
     steps = []
     for frozen_first in (False, True):
         keras.utils.set_random_seed(5)
-        model = BertTextClassifier(BertBackbone(without_dropout))
-        freeze_layers(model, 2 * frozen_first, embeddings=frozen_first)
+        model = BertTextClassifier(BertBackbone(one_block))
+        freeze_layers(model, int(frozen_first), embeddings=frozen_first)
         model.compile(OPTIMIZERS[name](), run_eagerly=True)
-        model.fit({"token_ids": ids}, LABELS, epochs=4, verbose=0, callbacks=[GradualUnfreezing()])
+        model.fit({"token_ids": ids}, LABELS, epochs=3, verbose=0, callbacks=[GradualUnfreezing()])
         steps.append(weights(model))
-        assert int(model.optimizer.iterations) == 4
+        assert int(model.optimizer.iterations) == 3
     assert steps[0].keys() == steps[1].keys()
     for path, expected in steps[0].items():
         np.testing.assert_allclose(steps[1][path], expected, rtol=1e-6, atol=1e-7, err_msg=path)
