@@ -268,6 +268,12 @@ float Softmax(const VisibleKeys& keys, const VisiblePanels& panels, float* score
   return largest - largest == 0.0f ? 1.0f / total : NAN;
 }
 
+// Where tiles share what they prefetch, these have nothing to prefetch: a head fits the caches.
+template <typename Method>
+struct InCaches : Method {
+  static constexpr bool kPrefetches = Method::kPrefetches && !kTilesSharePanel;
+};
+
 // The output of `rows` queries, from `first` on.
 template <typename Method, typename T>
 void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit& unit,
@@ -288,7 +294,7 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
     Method::Split(words, s.query_stride / Method::kPlanes);
   }
 
-  const auto tile = TileOf<Method, Dequantizer>(rows);
+  const auto tile = TileOf<InCaches<Method>, Dequantizer>(rows);
   const auto multiply = [&](int64_t quads, WordRows x, const int8_t* panel, int64_t columns,
                             Dequantizer output) {
     for (output.column = 0; output.column < columns; output.column += kTileColumns) {

@@ -176,7 +176,7 @@ struct Pairs {
   static constexpr int64_t kRowCycles = 256 / kVectorBytes;
   static constexpr int64_t kPlanes = 2;
   static constexpr bool kMultipliesTiles = false;
-  static constexpr bool kPrefetches = false;
+  static constexpr bool kPrefetches = kTilesSharePanel;
 
   struct Numbers {
     VecI16 even, odd;

@@ -136,9 +136,9 @@ struct StoreResults {
 };
 
 // One panel of W times the rows of a unit. The sums are stored in `sums` for LayerNorm, or else
-// `finish` follows every tile immediately: y is then written while the next tile is computed. The
-// last tile prefetches the next panel: while the first tile waits for memory, the last one has its
-// panel in a cache.
+// `finish` follows every tile immediately: y is then written while the next tile is computed. If
+// the tiles do not share the next panel, the last one prefetches it: while the first tile waits for
+// memory, the last one has its panel in a cache.
 template <typename Format, typename Finish>
 void Panel(const typename Format::Args& args, const DenseUnit& unit, const UnitRows<Format>& x,
            int64_t panel, float* sums, const Finish& finish) {
@@ -152,6 +152,7 @@ void Panel(const typename Format::Args& args, const DenseUnit& unit, const UnitR
   const bool has_layer_norm = args.gamma != nullptr;
   alignas(kCacheLine) float tile_sums[Method::kTileRows * kDensePanel];
   const int64_t tiles = CeilDivide(unit.rows, Method::kTileRows);
+  constexpr int64_t kTiles = kDensePanel / kTileColumns;  // next to each other
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t begin = PartBegin(unit.rows, tiles, t);
     const int64_t count = PartBegin(unit.rows, tiles, t + 1) - begin;
@@ -159,7 +160,15 @@ void Panel(const typename Format::Args& args, const DenseUnit& unit, const UnitR
     const WordRows rows = {x.rows.words + begin * x.rows.stride, x.rows.stride};
     float* const z = has_layer_norm ? sums + begin * kDensePanel : tile_sums;
     Ahead ahead = {w, 0};
-    if (t + 1 < tiles && has_layer_norm) {
+    if constexpr (kTilesSharePanel) {
+      const int64_t steps = kTiles * words;
+      if (panel + 1 < panels) {
+        const int64_t part = CeilDivide(words * kPanelWordBytes, tiles);
+        ahead = {w + words * kPanelWordBytes + t * part, CeilDivide(part, Larger(steps, 1))};
+      } else if (has_layer_norm) {
+        ahead = NormalizedRows(args, unit, t, tiles, steps);
+      }
+    } else if (t + 1 < tiles && has_layer_norm) {
       ahead = NormalizedRows(args, unit, panel * (tiles - 1) + t, panels * (tiles - 1), words);
     } else if (t + 1 == tiles && panel + 1 < panels) {
       ahead = {w + words * kPanelWordBytes, kPanelWordBytes};
@@ -168,6 +177,7 @@ void Panel(const typename Format::Args& args, const DenseUnit& unit, const UnitR
     for (int column = 0; column < kDensePanel; column += kTileColumns) {
       tile(words, rows, w + column * kWordBytes, ahead.first, ahead.step,
            columns.Output(x.scales + begin, column, z));
+      if (kTilesSharePanel) ahead.first += words * ahead.step;
     }
     if (!has_layer_norm) finish(begin, count, first_column, tile_sums);
   }

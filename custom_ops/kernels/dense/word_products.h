@@ -31,6 +31,15 @@ constexpr int kTileVectors = 2;
 constexpr int kTileColumns = kTileVectors * kLanes;
 static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
 
+// Whether every tile prefetches its part of the next panel, one line in a step. Otherwise the last
+// tile prefetches all of it, two lines in a step: with AVX2 it would wait for memory, because it
+// has few rows.
+#if defined(__AVX512F__) || defined(BERT_TF_NEON)
+constexpr bool kTilesSharePanel = false;
+#else
+constexpr bool kTilesSharePanel = true;
+#endif
+
 constexpr int64_t kWordBytes = 4;
 constexpr int64_t kQuad = kWordBytes;  // the bytes of x, or of a column of W, in a word of bytes
 constexpr int64_t kPanelWordBytes = kWordBytes * kDensePanel;  // of a panel, for one word of x
@@ -67,8 +76,8 @@ BERT_TF_INLINE void PadRow(int64_t bytes, uint8_t* words) {
 }
 
 // Calls output(i, v, sums) with the sums of x W for kRows rows and the kTileVectors vectors of
-// columns that begin at `panel`. At the same time, the memory at `ahead`, two cache lines for every
-// `ahead_step` bytes, is prefetched to the second-level cache.
+// columns that begin at `panel`. At the same time, the memory at `ahead` is prefetched to the
+// second-level cache, a place every `ahead_step` bytes.
 template <typename Method, int kRows, typename Output>
 __attribute__((noinline)) void Tile(int64_t words, WordRows x, const void* panel, const void* ahead,
                                     int64_t ahead_step, const Output& output) {
@@ -88,7 +97,7 @@ __attribute__((noinline)) void Tile(int64_t words, WordRows x, const void* panel
     for (int64_t q = 0; q < words; ++q, w += kPanelWordBytes) {
       if (Method::kPrefetches) {
         __builtin_prefetch(ahead_bytes + q * ahead_step, 0, 2);
-        __builtin_prefetch(ahead_bytes + q * ahead_step + kCacheLine, 0, 2);
+        if (!kTilesSharePanel) __builtin_prefetch(ahead_bytes + q * ahead_step + kCacheLine, 0, 2);
       }
       decltype(Method::LoadW(w)) row[kTileVectors];
 #pragma GCC unroll 8
