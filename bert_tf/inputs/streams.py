@@ -140,7 +140,7 @@ def with_graph_targets(
     targets = preprocessor.graph_targets(spec[1], of_text)
     if targets is None:
         return dataset
-    return parallel_map(dataset, lambda x, labels, *rest: (x, targets(labels), *rest))
+    return dataset.map(lambda x, labels, *rest: (x, targets(labels), *rest), tf.data.AUTOTUNE)
 
 
 def _parts(batch):

@@ -312,7 +312,6 @@ def batches_of_numbers(
         features = rows.batch(numbers, length)
         return list(map(features.get, specs))
 
-    @tf.autograph.experimental.do_not_convert
     def batch(numbers, *epoch):
         values = tf.numpy_function(arrays, [numbers], dtypes, stateful=False)
         features, targets = {}, []
@@ -331,7 +330,9 @@ def batches_of_numbers(
 
 
 def parallel_map(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
-    """Returns `dataset.map(function)`, in order, computed in parallel."""
+    """Returns `dataset.map(function)`, in order, in parallel. It may not branch on tensors."""
+    # AutoGraph takes seconds to convert a tokenizer.
+    function = tf.autograph.experimental.do_not_convert(function)
     return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 

@@ -300,8 +300,6 @@ def mask_texts(
     options = _options(tokenizer, max_length, masked_lm_prob, masking)
     starts = ~tokenizer.continues_word()
 
-    # No branch depends on a tensor, and AutoGraph takes longer to find that out than tracing takes.
-    @tf.autograph.experimental.do_not_convert
     def mask(strings, streams):
         tokens = tokenizer(*tf.nest.flatten(strings), max_length=max_length)
         word_starts = tf.gather(starts, tokens["token_ids"])
@@ -382,7 +380,6 @@ def _also_for_no_rows(function, spec):
     if tf.nest.flatten(spec)[0].shape[0] is not None:  # B is known
         return function
 
-    @tf.autograph.experimental.do_not_convert
     def call(*tensors):
         count = tf.size(tf.nest.flatten(tensors)[0])
         paddings = [[0, tf.cast(count == 0, tf.int32)]]

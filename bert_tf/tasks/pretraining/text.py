@@ -224,6 +224,7 @@ class _Rows:
         predictions = num_to_predict(lengths, self.masks["masked_lm_prob"], most)
         return first_fit(lengths, self.length, self.sequences, predictions, most)
 
+    @tf.autograph.experimental.do_not_convert  # no branch depends on a tensor
     def masked(self, batch: dict[str, tf.Tensor]) -> tuple[dict, dict]:
         """Returns the features and the labels of a batch of `ExampleBatches`."""
         token_ids = tf.ensure_shape(batch["token_ids"], [None, self.length])  # [n, T]

@@ -120,6 +120,7 @@ class _Worker(concurrent.futures.ThreadPoolExecutor):
         options.autotune.enabled = False  # its thread, too, can block the end of the process
         return dataset.with_options(options).as_numpy_iterator()
 
+    @tf.autograph.experimental.do_not_convert  # no branch depends on a tensor
     def _tokens_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the ids [R] of strings, the number of tokens of each, and word starts [R]."""
         if self._segmenter is None:
