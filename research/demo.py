@@ -83,7 +83,7 @@ def auc_intervals(labels, ours, theirs):
     """Returns the 95 % bootstrap intervals of AUC(ours) and of AUC(ours) - AUC(theirs)."""
     from sklearn.metrics import roc_auc_score
 
-    from bert_tf.training.evaluation.bootstrap import drawn_intervals
+    from bert_tf.training.evaluation.scores import drawn_intervals
 
     def scores(rows):
         if labels[rows].min() == labels[rows].max():
@@ -103,7 +103,7 @@ def report(reviews, output_dir):
     from sklearn.metrics import f1_score, roc_auc_score
 
     from bert_tf.training import all_scores
-    from bert_tf.training.callbacks.threshold_sweep import best_threshold
+    from bert_tf.training.callbacks.held_out_scores import best_threshold
 
     from .tf_idf import baseline
 

@@ -35,7 +35,6 @@ SKIPPED = {
     "bert_tf.inspection.lit_model": "needs lit-nlp, an optional package",
     "bert_tf.text.whole_words": "needs jieba, an optional package",
     "bert_tf.training.evaluation.generated_text": "needs sacrebleu and rouge-score, optional",
-    "bert_tf.training.evaluation.rouge": "needs rouge-score, optional",
 }
 # Examples that `make test` leaves to the full suite: this one starts two processes.
 SLOW = {"bert_tf.tasks.sentence_embedding.encoding_pool"}

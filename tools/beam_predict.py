@@ -136,8 +136,8 @@ def first_rows(shards, names) -> list:
     Raises:
         UserError: If none of them has the columns of the texts.
     """
-    from bert_tf.beam.corpus_entry import CorpusEntry
     from bert_tf.beam.readers import read_range
+    from bert_tf.beam.shards import CorpusEntry
 
     parts = (part for shard in shards for part in shard.ranges)
     rows = (

@@ -79,7 +79,7 @@ def verify(conversion):
 
 def write_saved_model():
     """Exports the checkpoint as `model.export` does."""
-    from bert_tf.checkpoints.recognition import servable_class
+    from bert_tf.checkpoints.conversion import servable_class
     from bert_tf.serving import export
     from bert_tf.serving.comparison import compare_with_export
     from bert_tf.serving.description import as_text, read_description

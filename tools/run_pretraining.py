@@ -176,8 +176,7 @@ def checked_tokenizer(config):
 
 def restore(checkpoint, model, strategy):
     """Returns the step of the newest checkpoint, which the model then has; 0 without one."""
-    from bert_tf.training.distribution.strategies import worker_addresses
-    from bert_tf.training.distribution.worker_exchange import largest_of_workers
+    from bert_tf.training.distribution.strategies import largest_of_workers, worker_addresses
 
     step = checkpoint.restore(model)
     if worker_addresses(strategy) and largest_of_workers(strategy, step) != step:
@@ -228,8 +227,7 @@ def run():
     tool.require_writable(FLAGS.output_dir, "output_dir")
 
     from bert_tf.training import TrainingCheckpoint
-    from bert_tf.training.distribution.strategies import is_chief
-    from bert_tf.training.distribution.worker_exchange import end_together
+    from bert_tf.training.distribution.strategies import end_together, is_chief
 
     # --max_eval_steps is a maximum, which Keras takes for the number of batches.
     warnings.filterwarnings("ignore", message="Your input ran out of data")

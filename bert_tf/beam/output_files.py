@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.file_access import open_file, remove, rename
+from bert_tf.beam.shards import CorpusEntry
 from bert_tf.beam.workspace import Workspace
 from bert_tf.beam.writers import OUTPUT_SUFFIXES, WRITERS, Failures, Layout, write_without_rows
 

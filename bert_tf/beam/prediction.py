@@ -17,14 +17,13 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 from apache_beam.transforms.window import GlobalWindows
 
-from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file, remove_tree
 from bert_tf.beam.model_handler import BertModelHandler, Refused
 from bert_tf.beam.output_files import Counts, FinishOutput, OutputPart, PartFile, counts_of
 from bert_tf.beam.readers import read_range
 from bert_tf.beam.running import run_pipeline
-from bert_tf.beam.shards import Shard
+from bert_tf.beam.shards import CorpusEntry, Shard
 from bert_tf.beam.writers import Layout
 from bert_tf.errors import DataError, UserError, user_error
 

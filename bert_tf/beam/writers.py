@@ -21,7 +21,7 @@ from tensorflow.core.example import example_pb2
 
 from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.base.json_values import as_json
-from bert_tf.beam.corpus_entry import CorpusEntry
+from bert_tf.beam.shards import CorpusEntry
 from bert_tf.errors import DataError, user_error
 
 Failures = list[tuple[CorpusEntry, str]]

@@ -11,7 +11,7 @@ from bert_tf.base.json_files import parse_json, read_json
 from bert_tf.base.json_schema import OBJECT, check, object_of, optional, text
 from bert_tf.base.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints import hub, own_format, training_checkpoint
-from bert_tf.checkpoints.claims import check_claims
+from bert_tf.checkpoints.assignment import check_claims
 from bert_tf.checkpoints.family_names import bert_class, by_bert_names
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, BACKBONE_OPTIONS, ModelDescription

@@ -9,7 +9,7 @@ import os
 from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import check, object_of, one_of
-from bert_tf.checkpoints.claims import check_claims
+from bert_tf.checkpoints.assignment import check_claims
 from bert_tf.checkpoints.model_weights import (
     BACKBONE_OPTIONS,
     ModelDescription,

@@ -1,20 +1,56 @@
-"""How much each piece and each word of a text counts for a prediction, by three methods.
+"""How much tokens, pieces, words and attention heads count for what a model computes.
 
-References: Simonyan et al. 2014 (arXiv 1312.6034) and Shrikumar et al. 2016 (arXiv 1605.01713) for
-gradient × input; Sundararajan et al. 2017 (arXiv 1703.01365) for integrated gradients; Zeiler &
-Fergus 2014 (arXiv 1311.2901), section 4.2, for occlusion.
+References: Abnar & Zuidema 2020 (arXiv 2005.00928), section 3.1, for attention rollout; Simonyan et
+al. 2014 (arXiv 1312.6034) and Shrikumar et al. 2016 (arXiv 1605.01713) for gradient × input;
+Sundararajan et al. 2017 (arXiv 1703.01365) for integrated gradients; Zeiler & Fergus 2014 (arXiv
+1311.2901), section 4.2, for occlusion; Michel et al. 2019 (arXiv 1905.10650), section 3, for heads,
+which are masked one at a time.
 
-Glossary: `T` tokens, `E` width of the word embeddings, `S` steps of a path.
+Glossary: `T` tokens, `E` width of the word embeddings, `S` steps of a path, `L` layers, `N` heads,
+`A` answers.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.inspection.inspected_row import SPECIAL, InspectedRow, in_parts
-from bert_tf.inspection.targets import Target
+from bert_tf.inspection.targets import Target, TargetAnswer
+
+# The residual connection adds a token's own vector to what it attends to, so both count half.
+RESIDUAL_SHARE = 0.5
+
+
+def attention_rollout(attentions: np.ndarray) -> np.ndarray:
+    """Returns the attention of every layer to the tokens of the input.
+
+    Args:
+        attentions: The probabilities of the heads, `[L, N, T, T]`; rows of zeros for heads that are
+            pruned.
+
+    Returns:
+        float64 `[L, T, T]`; row i of layer l says how much of each token of the input is in token i
+        after layer l. Rows sum to 1.
+
+    Example:
+        >>> uniform = np.full([2, 1, 2, 2], 0.5)
+        >>> attention_rollout(uniform)[-1]
+        array([[0.625, 0.375],
+               [0.375, 0.625]])
+    """
+    mean = np.sum(attentions, axis=1, dtype=np.float64)  # [L, N, T, T] -> [L, T, T]
+    mean /= mean.sum(axis=-1, keepdims=True)  # the heads that are there count alike
+    own = np.eye(mean.shape[-1])
+    rolled, layers = own, []
+    for layer in mean:
+        mixed = RESIDUAL_SHARE * own + (1 - RESIDUAL_SHARE) * layer
+        rolled = mixed @ rolled
+        layers.append(rolled)
+    return np.stack(layers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,3 +150,68 @@ def _gradients(row, target, vectors):
         score = target.score(row.copies(vectors.shape[0], word_vectors=vectors))
     # Rows do not depend on each other, so the gradient of the sum has that of every row.
     return tape.gradient(score, vectors).numpy().astype(np.float64)
+
+
+def without_each_head(
+    model: Any, row: InspectedRow, target: Target
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns the listed answers, `target.answers`, with each head switched off alone.
+
+    Returns:
+        The scores, float64 `[L, N, A]`, and the probabilities, or None where there are none. NaN
+        for pruned heads.
+    """
+    config = model.backbone.config
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    masks = 1 - np.eye(layers * heads, dtype=np.float32).reshape(-1, layers, heads)
+    numbers = [answer.number for answer in target.answers]
+
+    def compute(part):
+        tokens = row.copies(part.stop - part.start, head_mask=tf.constant(masks[part]))
+        scores = target.scores_of_all(tokens).numpy()
+        probabilities = target.probabilities(scores)
+        kept = scores if probabilities is None else probabilities
+        return np.stack([scores[:, numbers], kept[:, numbers]], axis=1).astype(np.float64)
+
+    found = in_parts(len(masks), len(row), compute)  # [L N, 2, A]
+    found = found.reshape(layers, heads, 2, -1)
+    for layer in range(layers):
+        found[layer, np.delete(np.arange(heads), config.kept_heads(layer))] = np.nan
+    has_probabilities = target.answers[0].probability is not None
+    return found[:, :, 0], found[:, :, 1] if has_probabilities else None
+
+
+def without_heads(
+    model: Any, row: InspectedRow, target: Target, heads: Iterable[tuple[int, int]]
+) -> list[TargetAnswer]:
+    """Returns the listed answers of the target when several heads are switched off together.
+
+    Args:
+        model: The model.
+        row: The row.
+        target: Its answers.
+        heads: Pairs of a layer and a head, both counted from 0 and as before any pruning.
+
+    Raises:
+        UserError: If there is no such head.
+    """
+    config = model.backbone.config
+    mask = np.ones([1, config.num_hidden_layers, config.num_attention_heads], np.float32)
+    heads = list(heads)
+    for layer, head in heads:
+        if not (0 <= layer < mask.shape[1] and 0 <= head < mask.shape[2]):
+            raise UserError(
+                f"`heads` must be pairs of a layer in [0, {mask.shape[1]}) and a head in "
+                f"[0, {mask.shape[2]}). Received: heads={heads!r:.200}, of which "
+                f"{(layer, head)} is none"
+            )
+        mask[0, layer, head] = 0
+    scores = target.scores_of_all(row.copies(1, head_mask=tf.constant(mask))).numpy()  # [1, A]
+    probabilities = target.probabilities(scores)
+    return [
+        answer._replace(
+            score=float(scores[0, answer.number]),
+            probability=None if probabilities is None else float(probabilities[0, answer.number]),
+        )
+        for answer in target.answers
+    ]

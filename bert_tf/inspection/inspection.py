@@ -12,12 +12,17 @@ import numpy as np
 from bert_tf import tasks
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.inspection import attributions as methods
-from bert_tf.inspection.attention_rollout import attention_rollout
-from bert_tf.inspection.attributions import Attribution
-from bert_tf.inspection.candidates import PieceCandidates, has_word_head, layer_lens, masked_words
-from bert_tf.inspection.head_masks import without_each_head
+from bert_tf.inspection.attributions import Attribution, attention_rollout, without_each_head
+from bert_tf.inspection.candidates import (
+    Neighbours,
+    PieceCandidates,
+    has_word_head,
+    layer_lens,
+    masked_words,
+    nearest_pieces,
+    nearest_tokens,
+)
 from bert_tf.inspection.inspected_row import InspectedRow, require_text
-from bert_tf.inspection.neighbours import Neighbours, nearest_pieces, nearest_tokens
 from bert_tf.inspection.targets import Target, is_whole
 from bert_tf.text import Tokenizer
 

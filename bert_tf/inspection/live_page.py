@@ -11,10 +11,9 @@ from typing import Any
 
 from bert_tf.base.json_schema import check, integer, list_of, object_of, optional, text
 from bert_tf.errors import UserError
-from bert_tf.inspection.head_masks import without_heads
+from bert_tf.inspection.attributions import without_heads
 from bert_tf.inspection.inspection import MAX_TOKENS, inspect_text, inspected_rows
-from bert_tf.inspection.page import page_of
-from bert_tf.inspection.page_data import answers_data, page_data
+from bert_tf.inspection.page import answers_data, page_data, page_of
 from bert_tf.inspection.targets import Target
 from bert_tf.server import PageServer
 

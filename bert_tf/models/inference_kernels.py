@@ -20,7 +20,7 @@ from bert_tf.layers.quantization import (
     require_int8,
 )
 from bert_tf.ops import native
-from bert_tf.ops.processor import has_bfloat16_products
+from bert_tf.ops.native import has_bfloat16_products
 
 AUTO = "auto"
 FLOAT32 = "float32"

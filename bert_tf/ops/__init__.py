@@ -5,6 +5,12 @@
 
 from bert_tf.ops.adam_weight_decay import adam_weight_decay, adam_weight_decay_reference
 from bert_tf.ops.attention_rule import AttentionRule
+from bert_tf.ops.feed_forward import (
+    fused_feed_forward,
+    fused_feed_forward_reference,
+    quantized_feed_forward,
+    quantized_feed_forward_reference,
+)
 from bert_tf.ops.fused_bias_gelu import (
     fused_bias_gelu,
     fused_bias_gelu_reference,
@@ -17,7 +23,6 @@ from bert_tf.ops.fused_dense import (
     pack_dense_reference,
     unpack_dense,
 )
-from bert_tf.ops.fused_feed_forward import fused_feed_forward, fused_feed_forward_reference
 from bert_tf.ops.fused_residual_layer_norm import (
     fused_residual_layer_norm,
     fused_residual_layer_norm_reference,
@@ -33,12 +38,9 @@ from bert_tf.ops.quantized_dense import (
     quantized_dense_reference,
     unpack_quantized_dense,
 )
-from bert_tf.ops.quantized_feed_forward import (
-    quantized_feed_forward,
-    quantized_feed_forward_reference,
-)
-from bert_tf.ops.varlen_attention import varlen_attention, varlen_attention_reference
-from bert_tf.ops.varlen_cross_attention import (
+from bert_tf.ops.varlen_attention import (
+    varlen_attention,
+    varlen_attention_reference,
     varlen_cross_attention,
     varlen_cross_attention_reference,
 )

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import user_error
 from bert_tf.ops import native
 
@@ -150,20 +149,6 @@ def _update_in_stock_ops(update, gradient_scale, beta_1, beta_2, epsilon, steps)
     )
 
 
-@has_signature_of(adam_weight_decay)
-def adam_weight_decay_reference(*args, **kwargs):
-    """Computes `adam_weight_decay` in stock TensorFlow ops: the reference implementation.
-
-    It runs on any device and under XLA.
-
-    Raises:
-        UserError: If `variable` is neither float32 nor float64.
-
-    Example:
-        >>> variable, m, v = (tf.Variable(tf.zeros([2])) for _ in range(3))
-        >>> gradient, rate = tf.ones([2]), tf.constant(0.1)
-        >>> bert_tf.ops.adam_weight_decay_reference(variable, m, v, gradient, rate)
-        >>> variable.numpy().round(3)
-        array([-0.316, -0.316], dtype=float32)
-    """
-    native.call_reference(adam_weight_decay, *args, **kwargs)
+adam_weight_decay_reference = native.reference_of(
+    adam_weight_decay, "It runs on any device and under XLA."
+)

@@ -17,10 +17,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
-from bert_tf.ops.differentiable_once import refuse_second_order
-from bert_tf.ops.native import check_shapes, float_tensors
+from bert_tf.ops.native import check_shapes, float_tensors, refuse_second_order
 
 _SQRT_HALF = math.sqrt(0.5)
 _TWO_SQRT_2_OVER_PI = 2.0 * math.sqrt(2.0 / math.pi)
@@ -104,20 +102,12 @@ def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) ->
     return tf.cast(above * step, x.dtype)
 
 
-@has_signature_of(fused_bias_gelu)
-def fused_bias_gelu_reference(*args, **kwargs):
-    """Computes `fused_bias_gelu` in stock TensorFlow ops: the reference implementation.
-
-    It runs on any device and under XLA, and is twice differentiable. Float32 results stay precise
-    in the negative tail, except for the rounding of the exponential's argument: the error is 10 to
-    16 ulp at -3 and some hundred ulp at -10. Below -12.5 results may be zero.
-
-    Example:
-        >>> x, bias = tf.constant([[1.0, -1.0]]), tf.constant([0.0, 0.0])
-        >>> bert_tf.ops.fused_bias_gelu_reference(x, bias).numpy().round(4)
-        array([[ 0.8413, -0.1587]], dtype=float32)
-    """
-    return native.call_reference(fused_bias_gelu, *args, **kwargs)
+fused_bias_gelu_reference = native.reference_of(
+    fused_bias_gelu,
+    """It runs on any device and under XLA, and is twice differentiable. Float32 results stay
+    precise in the negative tail, except for the rounding of the exponential's argument: the error
+    is 10 to 16 ulp at -3 and some hundred ulp at -10. Below -12.5 results may be zero.""",
+)
 
 
 @tf.RegisterGradient("BertTf>FusedBiasGelu")

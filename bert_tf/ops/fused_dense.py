@@ -6,21 +6,126 @@
 The native kernels are `custom_ops/kernels/dense/fused_dense.h` and, for W in bfloat16,
 `bfloat16_dense.h`. `pack_dense` prepacks W: it reorders W as the matmul reads it. A prepacked
 kernel is a plain vector and is the same on every processor. It is not connected to the variable
-from which it was made, and must be prepacked again when the variable changes.
+from which it was made, and must be prepacked again when the variable changes. `DenseEpilogue` is
+what follows the matmul, also in `quantized_dense`.
 
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 """
 
+import dataclasses
 import math
 
 import tensorflow as tf
 
-from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
-from bert_tf.ops.dense_epilogue import DenseEpilogue, check_dense_shapes, checked_dense, known_depth
-from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.ops.native import float_tensors
+from bert_tf.ops.fused_bias_gelu import fused_bias_gelu_reference
+from bert_tf.ops.fused_residual_layer_norm import fused_residual_layer_norm_reference
+from bert_tf.ops.native import float_tensors, refuse_gradient
+
+FUSED_ACTIVATIONS = (None, "gelu", "gelu_new")
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseEpilogue:
+    """The checked arguments, as `fused_dense` documents them."""
+
+    units: int
+    bias: tf.Tensor | None
+    activation: str | None
+    residual: tf.Tensor | None
+    gamma: tf.Tensor | None
+    beta: tf.Tensor | None
+    epsilon: float
+
+    def inputs(self) -> list[list[tf.Tensor]]:
+        """Returns the native ops' optional inputs."""
+        tensors = (self.bias, self.residual, self.gamma, self.beta)
+        return [[] if tensor is None else [tensor] for tensor in tensors]
+
+    def attributes(self) -> dict:
+        """Returns the native ops' attributes."""
+        activation = self.activation or "none"
+        return {"units": self.units, "activation": activation, "epsilon": self.epsilon}
+
+    def reference(self, z: tf.Tensor) -> tf.Tensor:
+        """Computes y from z = x W, [M, units] float32, in stock TensorFlow ops."""
+        bias, residual, gamma, beta = (
+            None if tensor is None else tf.cast(tensor, tf.float32)
+            for tensor in (self.bias, self.residual, self.gamma, self.beta)
+        )
+        if self.activation is not None:
+            bias = tf.zeros([self.units]) if bias is None else bias
+            return fused_bias_gelu_reference(z, bias, approximate=self.activation == "gelu_new")
+        if gamma is not None:
+            return fused_residual_layer_norm_reference(z, residual, bias, gamma, beta, self.epsilon)
+        z = z if bias is None else z + bias
+        return z if residual is None else z + residual
+
+
+def checked_dense(
+    x, units, bias, activation, residual, gamma, beta, epsilon
+) -> tuple[tf.Tensor, DenseEpilogue]:
+    """Returns x and the epilogue, all of one dtype.
+
+    Shapes other than the rank of x are not checked here: see `check_dense_shapes`.
+
+    Raises:
+        TypeError: If a dtype is not float32, bfloat16 or float16, or if the dtypes differ.
+        ValueError: If x is not a matrix, the activation is unknown or combined with a residual or
+            LayerNorm, one of gamma and beta is missing, or epsilon is negative.
+    """
+    x, bias, residual, gamma, beta = float_tensors(
+        x=x, bias=bias, residual=residual, gamma=gamma, beta=beta
+    )
+    check_arguments(x, activation, epsilon)
+    if activation is not None and (residual is not None or gamma is not None):
+        raise ValueError(
+            "`activation` must be None if `residual` or `gamma` is given. "
+            f"Received: activation={activation!r}"
+        )
+    if (gamma is None) != (beta is None):
+        raise ValueError(
+            "`gamma` and `beta` must be given together. "
+            f"Received: {'gamma' if gamma is None else 'beta'}=None"
+        )
+    return x, DenseEpilogue(int(units), bias, activation, residual, gamma, beta, float(epsilon))
+
+
+def check_arguments(x: tf.Tensor, activation: str | None, epsilon: float) -> None:
+    """Raises `ValueError` for what `checked_dense` and the feed-forward ops both refuse."""
+    if activation not in FUSED_ACTIVATIONS:
+        raise ValueError(
+            f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
+        )
+    if not epsilon >= 0.0:
+        raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
+    if x.shape.rank not in (None, 2):
+        raise ValueError(f"`x` must have shape [M, K]. Received: x.shape={x.shape}")
+
+
+def check_dense_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
+    """Raises `ValueError` for tensors that do not fit x, as far as the shapes are known.
+
+    `others` are tensors in addition to those of the epilogue, as tuples (tensor, expected shape).
+    """
+    units, given = epilogue.units, f"x.shape={x.shape} and units={epilogue.units}"
+    for name, (tensor, shape) in others.items():
+        native.check_shape(name, tensor, shape, given)
+    native.check_shape("residual", epilogue.residual, [x.shape[0], units], given)
+    for name in ("bias", "gamma", "beta"):
+        native.check_shape(name, getattr(epilogue, name), [units], given)
+
+
+def known_depth(x: tf.Tensor, function: str) -> int:
+    """Returns the last dimension of x. Raises `ValueError` if it is not known."""
+    if x.shape[-1] is None:
+        raise ValueError(
+            f"`x` must have a known last dimension in the reference implementation of `{function}`."
+            f" Received: x.shape={x.shape}"
+        )
+    return x.shape[-1]
+
 
 # The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h, and the rows in a
 # word of bfloat16_dense.h.
@@ -73,19 +178,10 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
     return tf.concat(blocks, axis=0)
 
 
-@has_signature_of(pack_dense)
-def pack_dense_reference(*args, **kwargs):
-    """Computes `pack_dense` in stock TensorFlow ops, with equal results: the reference.
-
-    The shape of `kernel` must be known when the function is traced.
-
-    Example:
-        >>> kernel = tf.random.normal([4, 4])
-        >>> packed = bert_tf.ops.pack_dense_reference(kernel)
-        >>> np.array_equal(bert_tf.ops.unpack_dense(packed, 4, 4), kernel)
-        True
-    """
-    return native.call_reference(pack_dense, *args, **kwargs)
+pack_dense_reference = native.reference_of(
+    pack_dense,
+    """The results are equal. The shape of `kernel` must be known when the function is traced.""",
+)
 
 
 def fused_dense(
@@ -137,10 +233,13 @@ def fused_dense(
         >>> y.shape
         TensorShape([5, 3072])
     """
-    (x,), epilogue = checked_dense(
-        {"x": x}, units, bias, activation, residual, gamma, beta, epsilon
-    )
-    packed = _packed_kernel(packed, x)
+    x, epilogue = checked_dense(x, units, bias, activation, residual, gamma, beta, epsilon)
+    packed = tf.convert_to_tensor(packed, x.dtype if isinstance(packed, (list, tuple)) else None)
+    if packed.dtype not in (x.dtype, tf.bfloat16):
+        raise TypeError(
+            f"`packed` must have the dtype of `x`, {x.dtype.name}, or bfloat16. "
+            f"Received: packed.dtype={packed.dtype.name}. Cast the kernel before `pack_dense`."
+        )
     depth = x.shape[-1]
     size = None if depth is None else packed_size(depth, epilogue.units, packed.dtype)
     check_dense_shapes(x, epilogue, packed=(packed, [size]))
@@ -152,30 +251,11 @@ def fused_dense(
     return op(x, packed, *epilogue.inputs(), **epilogue.attributes())
 
 
-def _packed_kernel(packed, x):
-    packed = tf.convert_to_tensor(packed, x.dtype if isinstance(packed, (list, tuple)) else None)
-    if packed.dtype not in (x.dtype, tf.bfloat16):
-        raise TypeError(
-            f"`packed` must have the dtype of `x`, {x.dtype.name}, or bfloat16. "
-            f"Received: packed.dtype={packed.dtype.name}. Cast the kernel before `pack_dense`."
-        )
-    return packed
-
-
-@has_signature_of(fused_dense)
-def fused_dense_reference(*args, **kwargs):
-    """Computes `fused_dense` in stock TensorFlow ops: the reference implementation.
-
-    It runs on any device and under XLA, and is twice differentiable. It unpacks the kernel first,
-    so K must be known when the function is traced.
-
-    Example:
-        >>> packed = bert_tf.ops.pack_dense(2.0 * tf.eye(2))
-        >>> x, bias = tf.ones([1, 2]), tf.constant([0.0, 1.0])
-        >>> bert_tf.ops.fused_dense_reference(x, packed, units=2, bias=bias).numpy()
-        array([[2., 3.]], dtype=float32)
-    """
-    return native.call_reference(fused_dense, *args, **kwargs)
+fused_dense_reference = native.reference_of(
+    fused_dense,
+    """It runs on any device and under XLA, and is twice differentiable. It unpacks the kernel
+    first, so K must be known when the function is traced.""",
+)
 
 
 def _reference(x, packed, epilogue: DenseEpilogue) -> tf.Tensor:

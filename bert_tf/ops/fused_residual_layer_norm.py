@@ -9,11 +9,9 @@ google-research/bert.
 
 import tensorflow as tf
 
-from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
-from bert_tf.ops.differentiable_once import refuse_second_order
-from bert_tf.ops.native import check_shapes, dropout_arguments, float_tensors
+from bert_tf.ops.native import check_shapes, dropout_arguments, float_tensors, refuse_second_order
 from bert_tf.ops.philox import dropout
 
 # A row whose largest absolute value is outside of these limits is first scaled to a maximum of 1,
@@ -98,19 +96,11 @@ def fused_residual_layer_norm(
     return y
 
 
-@has_signature_of(fused_residual_layer_norm)
-def fused_residual_layer_norm_reference(*args, **kwargs):
-    """Computes `fused_residual_layer_norm` in stock TensorFlow ops: the reference implementation.
-
-    It runs on any device and under XLA, and is twice differentiable. It draws the same dropout mask
-    as the native op.
-
-    Example:
-        >>> x, ones, zeros = tf.constant([[1.0, 3.0]]), tf.ones([2]), tf.zeros([2])
-        >>> bert_tf.ops.fused_residual_layer_norm_reference(x, None, None, ones, zeros).numpy()
-        array([[-1.,  1.]], dtype=float32)
-    """
-    return native.call_reference(fused_residual_layer_norm, *args, **kwargs)
+fused_residual_layer_norm_reference = native.reference_of(
+    fused_residual_layer_norm,
+    """It runs on any device and under XLA, and is twice differentiable. It draws the same dropout
+    mask as the native op.""",
+)
 
 
 def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> tf.Tensor:

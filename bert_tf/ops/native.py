@@ -11,7 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
+import inspect
 import os
+import pathlib
+import re
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
@@ -19,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.keras_compat import is_traced_for_xla
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import loading
 
 BACKEND_VARIABLE = "BERT_TF_OPS"
@@ -152,11 +157,26 @@ def backend(name: str) -> Iterator[None]:
         _scope.reset(token)
 
 
-@tf.autograph.experimental.do_not_convert  # AutoGraph cannot convert the context manager
-def call_reference(op: Callable, *args, **kwargs):
-    """Calls an op under `backend("reference")`."""
-    with backend("reference"):
-        return op(*args, **kwargs)
+def reference_of(op: Callable, notes: str) -> Callable:
+    """Returns the reference implementation of an op: the op under `backend("reference")`.
+
+    Its docstring has the `notes` and the example of the op.
+    """
+    name = f"{op.__name__}_reference"
+
+    @tf.autograph.experimental.do_not_convert  # AutoGraph cannot convert the context manager
+    @has_signature_of(op)
+    def reference(*args, **kwargs):
+        with backend("reference"):
+            return op(*args, **kwargs)
+
+    _, title, example = inspect.getdoc(op).partition("Example:")
+    example = re.sub(rf"\b{op.__name__}\(", f"{name}(", example.partition("\n\n")[0])
+    first = f"Computes `{op.__name__}` in stock TensorFlow ops: the reference implementation."
+    reference.__name__ = reference.__qualname__ = name
+    reference.__module__ = op.__module__
+    reference.__doc__ = f"{first}\n\n{inspect.cleandoc(notes)}\n\n{title}{example}"
+    return reference
 
 
 @contextlib.contextmanager
@@ -205,27 +225,23 @@ def float_tensors(**arguments) -> list[tf.Tensor | None]:
     return tensors
 
 
-def check_shapes(x: tf.Tensor, residual: tf.Tensor | None = None, **vectors) -> None:
-    """Checks the shapes that are known.
+def check_shape(name: str, tensor: tf.Tensor | None, shape: list, given: str) -> None:
+    """Raises `ValueError` if a tensor, unless it is None, cannot have the shape that follows."""
+    if tensor is not None and not tensor.shape.is_compatible_with(shape):
+        received = f"{name}.shape={tensor.shape}"
+        raise ValueError(f"`{name}` must have shape {shape} if {given}. Received: {received}")
 
-    Raises:
-        ValueError: If x is a scalar, the residual has another shape, or a vector that is not None
-            is not as long as the last dimension of x.
+
+def check_shapes(x: tf.Tensor, residual: tf.Tensor | None = None, **vectors) -> None:
+    """Raises `ValueError` if x is a scalar, or others do not fit it as far as shapes are known.
+
+    The residual has the shape of x, and the vectors its last dimension; each may be None.
     """
     if x.shape.rank == 0:
         raise ValueError(f"`x` must have shape [..., features]. Received: x.shape={x.shape}")
-    if residual is not None and not residual.shape.is_compatible_with(x.shape):
-        raise ValueError(
-            f"`residual` must have the shape of `x`, {x.shape}. "
-            f"Received: residual.shape={residual.shape}"
-        )
-    length = x.shape[-1]
+    check_shape("residual", residual, x.shape, f"x.shape={x.shape}")
     for name, vector in vectors.items():
-        if vector is not None and not vector.shape.is_compatible_with([length]):
-            raise ValueError(
-                f"`{name}` must have shape [{'features' if length is None else length}], the last "
-                f"dimension of `x`. Received: {name}.shape={vector.shape}, x.shape={x.shape}"
-            )
+        check_shape(name, vector, [x.shape[-1]], f"x.shape={x.shape}")
 
 
 def dropout_arguments(rate: float, seed) -> tuple[float, tf.Tensor]:
@@ -243,7 +259,7 @@ def dropout_arguments(rate: float, seed) -> tuple[float, tf.Tensor]:
             "`seed` must be an int or a scalar int64 tensor if `dropout_rate` is above 0. "
             f"Received: dropout_rate={rate}, seed=None. Pass a new seed at every step."
         )
-    return rate, tf.constant(0, tf.int64) if seed is None else seed_tensor(seed)
+    return rate, seed_tensor(seed)
 
 
 def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
@@ -327,3 +343,54 @@ def multiplies_bfloat16(tokens: tf.Tensor, compute_dtype: str | None) -> bool:
             f"Received: compute_dtype={compute_dtype!r}"
         )
     return "bfloat16" in (compute_dtype, tokens.dtype.name)
+
+
+# A gradient of a gradient needs the gradient of a gradient op, which the native ops do not have. So
+# does forward-mode differentiation (`tf.autodiff.ForwardAccumulator`), which TensorFlow computes
+# with two backward passes. The stock ops of the reference implementations have all gradients.
+_WAY_OUT = (
+    "Call the model (or the op) inside `with bert_tf.ops.backend('reference'):`, or set "
+    "BERT_TF_OPS=reference."
+)
+
+
+INTEGERS_HAVE_NO_GRADIENT = (
+    "Integers have no gradient. Train in floating point and quantize the model afterwards."
+)
+
+
+def refuse_second_order(op_type: str, function: str) -> None:
+    """Registers a gradient of the gradient op of a public function that raises an error."""
+    rule = (
+        "differentiated only once and in reverse mode: the native ops have no second derivatives "
+        "and no forward-mode differentiation"
+    )
+    refuse_gradient(op_type, function, _WAY_OUT, rule)
+
+
+def refuse_gradient(
+    op_type: str, function: str, way_out: str, rule: str = "used for inference only"
+) -> None:
+    """Registers a gradient of an op that raises an error, for ops for inference by default."""
+
+    @tf.RegisterGradient(op_type)
+    def _refuse(op: tf.Operation, *gradients: tf.Tensor) -> None:
+        received = f"the gradient of {op_type}. {way_out}"
+        raise LookupError(f"`{function}` must be {rule}. Received: {received}")
+
+
+_CPU_INFO = pathlib.Path("/proc/cpuinfo")
+
+
+@functools.cache
+def has_bfloat16_products() -> bool:
+    """Returns whether the processor has AVX512-BF16, which `fused_dense` uses.
+
+    The result is False if the features of the processor are unknown.
+    """
+    try:
+        lines = _CPU_INFO.read_text().splitlines()
+    except OSError:
+        return False
+    flags = next((line.split(":")[1].split() for line in lines if line.startswith("flags")), [])
+    return "avx512_bf16" in flags

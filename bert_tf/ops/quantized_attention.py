@@ -8,15 +8,11 @@ are bytes too. `custom_ops/kernels/attention/quantized_attention.h` has the form
 Reference: SageAttention (Zhang et al., arXiv 2410.02367), sections 4.2 and 4.3.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
-from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
-from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.ops.native import self_attention_tensors
+from bert_tf.ops.native import refuse_gradient, self_attention_tensors
 from bert_tf.ops.padded_attention import PaddedAttention
 from bert_tf.ops.quantized_dense import MAX_DEPTH, SMALLEST_SPAN, quantized_rows
 
@@ -81,20 +77,12 @@ def quantized_attention(
     return library.bert_tf_quantized_attention(qkv, row_splits, distance_bias, **rule.attributes)
 
 
-@has_signature_of(quantized_attention)
-def quantized_attention_reference(*args, **kwargs):
-    """Computes `quantized_attention` in stock TensorFlow ops: the reference implementation.
-
-    It runs on any device. It pads to the longest sequence, needs `[B, N, T, T]`
-    tensors, and is not faster than `varlen_attention_reference`. Where the native op and this one
-    compute an exponential with different last bits, a softmax weight can differ by 1 / 255.
-
-    Example:
-        >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two
-        >>> bert_tf.ops.quantized_attention_reference(qkv, row_splits=[0, 3, 5]).shape
-        TensorShape([5, 2, 8])
-    """
-    return native.call_reference(quantized_attention, *args, **kwargs)
+quantized_attention_reference = native.reference_of(
+    quantized_attention,
+    """It runs on any device. It pads to the longest sequence, needs `[B, N, T, T]` tensors, and is
+    not faster than `varlen_attention_reference`. Where the native op and this one compute an
+    exponential with different last bits, a softmax weight can differ by 1 / 255.""",
+)
 
 
 def _symmetric(x, axis) -> tuple[tf.Tensor, tf.Tensor]:
@@ -139,7 +127,5 @@ def _reference(padded: PaddedAttention) -> tf.Tensor:
 
 
 refuse_gradient(
-    "BertTf>QuantizedAttention",
-    "quantized_attention",
-    "Integers have no gradient. Train in floating point and quantize the model afterwards.",
+    "BertTf>QuantizedAttention", "quantized_attention", native.INTEGERS_HAVE_NO_GRADIENT
 )

@@ -23,11 +23,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
-from bert_tf.ops.dense_epilogue import DenseEpilogue, check_dense_shapes, checked_dense, known_depth
-from bert_tf.ops.differentiable_once import refuse_gradient
+from bert_tf.ops.fused_dense import DenseEpilogue, check_dense_shapes, checked_dense, known_depth
+from bert_tf.ops.native import refuse_gradient
 
 # The layout of a prepacked kernel, and the largest depth for which int32 can hold the sums; both as
 # in quantized_dense.h.
@@ -231,9 +230,7 @@ def quantized_dense(
         >>> y.shape
         TensorShape([5, 3072])
     """
-    (x,), epilogue = checked_dense(
-        {"x": x}, units, bias, activation, residual, gamma, beta, epsilon
-    )
+    x, epilogue = checked_dense(x, units, bias, activation, residual, gamma, beta, epsilon)
     kernel = quantized_kernel("kernel", kernel)
     depth = x.shape[-1]
     if depth is not None and depth > MAX_DEPTH:
@@ -245,14 +242,9 @@ def quantized_dense(
     if depth is not None:
         quads, panels = _packed_shape(depth, epilogue.units)
         size = quads * _QUAD * panels * _PANEL
-    check_dense_shapes(
-        x,
-        epilogue,
-        packed=(kernel.packed, [size]),
-        scale=(kernel.scale, [epilogue.units]),
-        column_sums=(kernel.column_sums, [epilogue.units]),
-        smoothing=(kernel.smoothing, [depth]),
-    )
+    shapes = [size], [epilogue.units], [epilogue.units], [depth]
+    others = dict(zip(kernel._fields[:-1], zip(kernel[:-1], shapes)))
+    check_dense_shapes(x, epilogue, **others)
     library = native.used_library(runs_on_gpu=False)
     if library is None:
         return _reference(x, kernel, epilogue)
@@ -262,21 +254,12 @@ def quantized_dense(
     )
 
 
-@has_signature_of(quantized_dense)
-def quantized_dense_reference(*args, **kwargs):
-    """Computes `quantized_dense` in stock TensorFlow ops: the reference implementation.
-
-    It runs on any device and under XLA, and is not faster than a float32 matmul. The integers are
-    multiplied as float32, which is exact in blocks of 512. K must be known when the function is
-    traced.
-
-    Example:
-        >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))
-        >>> x = tf.constant([[1.0, 2.0]])
-        >>> bert_tf.ops.quantized_dense_reference(x, kernel, units=2).numpy().round(2)
-        array([[1., 2.]], dtype=float32)
-    """
-    return native.call_reference(quantized_dense, *args, **kwargs)
+quantized_dense_reference = native.reference_of(
+    quantized_dense,
+    """It runs on any device and under XLA, and is not faster than a float32 matmul. The integers
+    are multiplied as float32, which is exact in blocks of 512. K must be known when the function is
+    traced.""",
+)
 
 
 def quantized_kernel(name: str, kernel: QuantizedKernel) -> QuantizedKernel:
@@ -330,18 +313,6 @@ def quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return tf.where(counts, u, 0.0), scale, zero  # [M, K], [M, 1], [M, 1]
 
 
-def _integers(x, static_scale):
-    """Does what `quantized_rows` does, with the static scale if it is not empty."""
-    size = static_scale.shape[0]
-    if size is None:
-        return tf.cond(
-            tf.size(static_scale) == 0,
-            lambda: quantized_rows(x),
-            lambda: _static_rows(x, tf.reshape(static_scale, [2])),
-        )
-    return _static_rows(x, static_scale) if size else quantized_rows(x)
-
-
 def _static_rows(x, static_scale):
     scale, zero = static_scale[0], static_scale[1]
     is_finite = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
@@ -353,7 +324,16 @@ def _static_rows(x, static_scale):
 def _reference(x, kernel: QuantizedKernel, epilogue: DenseEpilogue) -> tf.Tensor:
     depth = known_depth(x, "quantized_dense")
     smoothed = tf.cast(x, tf.float32) * kernel.smoothing
-    u, row_scale, zero = _integers(smoothed, kernel.static_scale)
+    if kernel.static_scale.shape[0] is None:
+        u, row_scale, zero = tf.cond(
+            tf.size(kernel.static_scale) == 0,
+            lambda: quantized_rows(smoothed),
+            lambda: _static_rows(smoothed, tf.reshape(kernel.static_scale, [2])),
+        )
+    elif kernel.static_scale.shape[0]:
+        u, row_scale, zero = _static_rows(smoothed, kernel.static_scale)
+    else:
+        u, row_scale, zero = quantized_rows(smoothed)
     v = tf.cast(unpack_quantized_dense(kernel.packed, depth, epilogue.units), tf.float32)
     sums = -tf.cast(zero, tf.int32) * kernel.column_sums  # [M, 1] * [units] -> [M, units]
     for begin in range(0, depth, _EXACT_DEPTH):
@@ -363,8 +343,4 @@ def _reference(x, kernel: QuantizedKernel, epilogue: DenseEpilogue) -> tf.Tensor
     return tf.cast(epilogue.reference(z), x.dtype)
 
 
-refuse_gradient(
-    "BertTf>QuantizedDense",
-    "quantized_dense",
-    "Integers have no gradient. Train in floating point and quantize the model afterwards.",
-)
+refuse_gradient("BertTf>QuantizedDense", "quantized_dense", native.INTEGERS_HAVE_NO_GRADIENT)

@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "quantize_vectors": ".quantized_vectors",
         "quantized_top_k": ".quantized_vectors",
         "search_recall": ".exact_search",
-        "sparse_top_k": ".sparse_search",
+        "sparse_top_k": ".exact_search",
         "top_k": ".exact_search",
         "vector_ranges": ".quantized_vectors",
     },

@@ -12,7 +12,6 @@ from bert_tf.base.files import atomic_path
 from bert_tf.base.json_files import write_json
 from bert_tf.base.vectors import as_finite_floats, as_matrix
 from bert_tf.errors import UserError, require_one_of, user_error
-from bert_tf.search.index_check import require_ranges
 from bert_tf.search.index_files import (
     CHECKSUMS,
     DTYPES,
@@ -27,6 +26,7 @@ from bert_tf.search.index_files import (
     array_header,
     item_line,
     require_index_or_nothing,
+    require_ranges,
     stored_size,
 )
 from bert_tf.search.quantized_vectors import quantize_vectors, vector_ranges

@@ -15,16 +15,17 @@ from bert_tf.base.regular_files import open_descriptor
 from bert_tf.base.vectors import as_array, as_finite_floats, as_matrix
 from bert_tf.errors import DataError, UserError, user_error
 from bert_tf.search.exact_search import top_k
-from bert_tf.search.index_check import check_index, require_ranges
 from bert_tf.search.index_files import (
     DTYPES,
     ITEMS,
     OFFSETS,
     RANGES,
     VECTORS,
+    check_index,
     open_array,
     parse_item,
     read_index,
+    require_ranges,
     stored_size,
 )
 from bert_tf.search.index_writer import open_index_writer

@@ -18,8 +18,7 @@ from bert_tf.text.byte_pairs import BytePairs, byte_characters
 from bert_tf.text.kept_whole import KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs
-from bert_tf.text.unigram import METASPACE, Unigram
-from bert_tf.text.unigram_normalizer import Normalized, steps
+from bert_tf.text.unigram import METASPACE, Normalized, Unigram, steps
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

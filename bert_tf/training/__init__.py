@@ -7,7 +7,6 @@ from bert_tf.training.callbacks import EpochScores, GradualUnfreezing, Threshold
 from bert_tf.training.checkpointing import TrainingCheckpoint, load_average
 from bert_tf.training.distribution import make_strategy, pipeline_stages
 from bert_tf.training.evaluation import BinaryAUC, BinaryF1, all_scores
-from bert_tf.training.fit_steps import fit_steps
 from bert_tf.training.freezing import freeze_layers, reinitialize_top_layers
 from bert_tf.training.losses import (
     CachedMultipleNegativesRankingLoss,
@@ -22,7 +21,7 @@ from bert_tf.training.losses import (
     balanced_class_weights,
 )
 from bert_tf.training.optimizers import LAMB, AdamWeightDecay
-from bert_tf.training.schedules import Noam, WarmupCosineDecay, WarmupLinearDecay
+from bert_tf.training.schedules import Noam, WarmupCosineDecay, WarmupLinearDecay, fit_steps
 
 __all__ = [
     "LAMB",

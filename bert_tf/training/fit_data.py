@@ -22,9 +22,8 @@ from bert_tf.inputs.labels import UNKNOWN_LABELS, row_weights
 from bert_tf.inputs.streams import with_graph_targets, yields_text
 from bert_tf.inputs.token_inputs import OUT_OF_RANGE
 from bert_tf.text.code_points import MALFORMED_TEXT
-from bert_tf.training.distribution.replica_batches import replica_batches
-from bert_tf.training.distribution.strategies import worker_addresses
-from bert_tf.training.distribution.worker_exchange import largest_of_workers
+from bert_tf.training.distribution.distributed_batches import replica_batches
+from bert_tf.training.distribution.strategies import largest_of_workers, worker_addresses
 
 ALL_ROWS = 1 << 31  # a batch size with which all rows of `train_on_batch` are one batch
 DATA = ("x", "y", "sample_weight")

@@ -25,13 +25,13 @@ from bert_tf.training.fit_data import (
     require_texts,
     with_callback,
 )
-from bert_tf.training.losses.class_weights import (
+from bert_tf.training.losses.sparse_crossentropy import (
+    SparseCrossentropy,
     balanced_weights_by_id,
     class_weights_by_id,
     count_class_ids,
     refuse_class_weight,
 )
-from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
 from bert_tf.training.schedules import WarmupLinearDecay, begin_run
 from bert_tf.training.step_model import StepModel

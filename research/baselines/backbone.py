@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.checkpoints.claims import encoder_numbers
+from bert_tf.checkpoints.assignment import encoder_numbers
 from bert_tf.checkpoints.weight_names import FORMATS, OWN, Part, Weight, backbone_weights
 from bert_tf.errors import UserError, require
 from bert_tf.inputs.token_inputs import checked_token_inputs

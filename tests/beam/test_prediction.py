@@ -11,12 +11,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import bert_tf
 from bert_tf.beam import output_files, prediction
-from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.model_handler import BertModelHandler
 from bert_tf.beam.output_files import FinishOutput, OutputPart, PartFile
 from bert_tf.beam.readers import read_range
-from bert_tf.beam.shards import CORPUS_FORMATS, plan_shards
+from bert_tf.beam.shards import CORPUS_FORMATS, CorpusEntry, plan_shards
 from bert_tf.beam.writers import Layout
 from bert_tf.errors import UserError
 from tests.beam import remote_files

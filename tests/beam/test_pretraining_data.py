@@ -10,7 +10,7 @@ pytest.importorskip("apache_beam", reason="needs apache-beam")
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_tf.beam import example_partitions, example_steps, pretraining_data
+from bert_tf.beam import example_steps, pretraining_data
 from bert_tf.beam.example_steps import ExampleSettings
 from bert_tf.beam.file_access import match_files
 from bert_tf.beam.line_formats import LineFormat
@@ -187,7 +187,7 @@ def test_an_interrupted_run_is_continued(tmp_path, workspace, monkeypatch):
     path.write_text(as_text(random_documents(5)))
     corpus, _ = scan(workspace, [path])
     made = []
-    make, write_shares = example_steps.make_records, example_partitions.write_shares
+    make, write_shares = example_steps.make_records, example_steps.write_shares
 
     def record_and_make(chunk, vocabulary, options, seed):
         made.append(seed)
@@ -199,13 +199,13 @@ def test_an_interrupted_run_is_continued(tmp_path, workspace, monkeypatch):
         raise OSError("the disk is full again")
 
     monkeypatch.setattr(example_steps, "make_records", record_and_make)
-    monkeypatch.setattr(example_partitions, "write_shares", fail_to_write)
+    monkeypatch.setattr(example_steps, "write_shares", fail_to_write)
     with pytest.raises(UserError, match="(?s)Received, 1 times: .*the disk is full"):
         write(workspace, corpus)
     with pytest.raises(UserError, match="the disk is full again"):
         write(workspace, corpus)
     assert len(made) == 2 * len(corpus.chunks) + 1, "only the failed pass was made again"
-    monkeypatch.setattr(example_partitions, "write_shares", write_shares)
+    monkeypatch.setattr(example_steps, "write_shares", write_shares)
     assert write(workspace, corpus)[0] == local_outputs([path], tmp_path)
     assert len(made) == 2 * len(corpus.chunks) + 1
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.crc32c import crc32c, masked
-from bert_tf.beam import container_readers, readers
+from bert_tf.beam import readers
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.readers import read_range
 from bert_tf.beam.shards import plan_shards
@@ -199,7 +199,7 @@ def test_damaged_records(tmp_path):
 def test_a_record_that_is_too_long_costs_itself_alone(tmp_path, monkeypatch):
     path = tmp_path / "a.tfrecord"
     write_records(path, [b"one", b"x" * 100, b"last"])
-    monkeypatch.setattr(container_readers, "_MAX_RECORD_BYTES", 90)
+    monkeypatch.setattr(readers, "_MAX_RECORD_BYTES", 90)
     for file in (path, tmp_path / "a.tfrecord.gz"):
         file.write_bytes(path.read_bytes() if file == path else gzip.compress(path.read_bytes()))
         rows, (letter,) = read(file)

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.readers import read_range
-from bert_tf.beam.shards import plan_shards
+from bert_tf.beam.shards import CorpusEntry, plan_shards
 from bert_tf.beam.writers import OUTPUT_SUFFIXES, WRITERS, Layout, schema_of
 from bert_tf.errors import DataError
 

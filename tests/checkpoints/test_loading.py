@@ -10,7 +10,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
-from bert_tf.checkpoints.claims import check_claims
+from bert_tf.checkpoints.assignment import check_claims
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
 from bert_tf.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint

@@ -7,8 +7,7 @@ from tensorflow.core.protobuf import tensor_bundle_pb2, trackable_object_graph_p
 
 from bert_tf import BertBackbone
 from bert_tf.base.crc32c import crc32c, masked
-from bert_tf.checkpoints.readers.sstable import read_sstable
-from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
+from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle, read_sstable
 from bert_tf.errors import CheckpointError
 from tests.checkpoints import foreign
 from tests.fuzz import bundle_mutants

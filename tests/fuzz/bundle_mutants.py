@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2, trackable_object_graph_pb2
 
 from bert_tf.base.crc32c import crc32c, masked
-from bert_tf.checkpoints.readers.sstable import read_sstable
+from bert_tf.checkpoints.readers.tensor_bundle import read_sstable
 from tests.fuzz import byte_mutants
 
 GRAPH_KEY = b"_CHECKPOINTABLE_OBJECT_GRAPH"

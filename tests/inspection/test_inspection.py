@@ -20,9 +20,12 @@ from bert_tf import (
     inspection,
 )
 from bert_tf.errors import UserError
-from bert_tf.inspection.attention_rollout import attention_rollout
-from bert_tf.inspection.attributions import gradient_times_input, integrated_gradients
-from bert_tf.inspection.head_masks import without_heads
+from bert_tf.inspection.attributions import (
+    attention_rollout,
+    gradient_times_input,
+    integrated_gradients,
+    without_heads,
+)
 from bert_tf.inspection.inspected_row import InspectedRow
 from bert_tf.inspection.targets import Target
 from bert_tf.text import SubwordTokenizer

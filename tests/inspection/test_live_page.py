@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bert_tf import BertTextClassifier, inspection
-from bert_tf.inspection.head_masks import without_heads
-from bert_tf.inspection.page_data import page_data
+from bert_tf.inspection.attributions import without_heads
+from bert_tf.inspection.page import page_data
 from tests.inspection.browser import Browser
 from tests.inspection.models import make
 from tests.server.process import PATIENCE, ServerProcess

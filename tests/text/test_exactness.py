@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.text import BertTokenizer
-from bert_tf.text.fast_characters import ASCII, fast_characters
 from bert_tf.text.word_splitter import WordSplitter
+from bert_tf.text.wordpiece import ASCII, fast_characters
 from tests.text import fuzz, oracle
 
 FEW, MANY = 1_000, 200_000  # strings

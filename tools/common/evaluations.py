@@ -31,10 +31,9 @@ def of_classes(examples, gold, predicted, labels, task, num_errors, threshold=No
 
     `labels` are those of the columns; `bootstrap` has `samples`, `confidence` and `seed`.
     """
-    from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
     from bert_tf.training.evaluation.probabilities import decide
     from bert_tf.training.evaluation.reports import ClassReport
-    from bert_tf.training.evaluation.scores import all_scores
+    from bert_tf.training.evaluation.scores import all_scores, bootstrap_intervals
 
     kind = task.problem_type
     evaluation = Evaluation(
@@ -61,7 +60,7 @@ def of_tags(words, gold, predicted, num_errors, **bootstrap):
         word_labels,
     )
     from bert_tf.training.evaluation.confusion_matrix import confusion_matrix, confusion_text
-    from bert_tf.training.evaluation.pictures import draw_confusion
+    from bert_tf.training.evaluation.reports import draw_confusion
 
     labels, true, found = word_labels(gold, predicted)
     matrix = confusion_matrix(true, found, len(labels))

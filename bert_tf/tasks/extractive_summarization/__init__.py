@@ -55,5 +55,6 @@ SPEC = TaskSpec(
 )
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"oracle_labels": ".selection", "rouge_scores": "bert_tf.training.evaluation.rouge"}
+    __name__,
+    {"oracle_labels": ".selection", "rouge_scores": "bert_tf.training.evaluation.generated_text"},
 )

@@ -26,7 +26,7 @@ from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.late_interaction.losses import DocumentRankingLoss, ranks_right_document_first
 from bert_tf.tasks.late_interaction.token_vectors import TokenVectors, max_sim_scores, sum_of_best
 from bert_tf.tasks.shared.ranked_documents import RanksDocuments
-from bert_tf.training.losses.loss_on_logits import loss_on_logits
+from bert_tf.training.on_logits import loss_on_logits
 from bert_tf.training.traced_steps import predict_batches
 
 

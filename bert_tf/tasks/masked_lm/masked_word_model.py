@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.inputs.token_inputs import depending_on, row_checks
-from bert_tf.training.evaluation.perplexity import Perplexity
+from bert_tf.training.evaluation.metrics import Perplexity
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 from bert_tf.training.training_model import TrainingModel
 

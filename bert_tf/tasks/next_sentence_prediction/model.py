@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.training.losses.class_weights import class_weights_by_id
+from bert_tf.training.losses.sparse_crossentropy import class_weights_by_id
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.question_answering.files import SquadExample
-from bert_tf.training.evaluation.bootstrap import drawn_intervals
+from bert_tf.training.evaluation.scores import drawn_intervals
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -93,7 +93,7 @@ def squad_intervals(
 
     Args:
         examples, predictions, version_2: See `squad_scores`.
-        samples, confidence, seed: See `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
+        samples, confidence, seed: See `bert_tf.training.evaluation.scores.drawn_intervals`.
 
     Returns:
         The intervals (low, high) in percent by the name of the score.

@@ -12,9 +12,8 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import ScalarMix
 from bert_tf.models.task_model import TaskModel
-from bert_tf.training.evaluation.metrics_on_logits import metrics_on_logits
-from bert_tf.training.losses.loss_on_logits import loss_on_logits
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
+from bert_tf.training.on_logits import loss_on_logits, metrics_on_logits
 from bert_tf.training.training_model import takes_class_ids
 
 

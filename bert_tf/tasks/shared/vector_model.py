@@ -16,9 +16,9 @@ from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.models.task_model import TaskModel
-from bert_tf.training.cached_gradients import cached_gradients
-from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
+from bert_tf.training.batch_parts import cached_gradients
 from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
+from bert_tf.training.losses.sparse_crossentropy import class_weights_by_id, refuse_class_weight
 
 
 class VectorModel(TaskModel):

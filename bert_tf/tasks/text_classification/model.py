@@ -29,7 +29,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.text_classification.preprocessor import Classification, answer_columns, frame_of
-from bert_tf.training.losses.class_weights import refuse_class_weight
+from bert_tf.training.losses.sparse_crossentropy import refuse_class_weight
 
 if TYPE_CHECKING:
     import pandas

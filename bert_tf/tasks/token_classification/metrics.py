@@ -18,7 +18,7 @@ from bert_tf.tasks.token_classification.tag_schemes import (
     convert_tags,
     spans_of_tags,
 )
-from bert_tf.training.evaluation.bootstrap import drawn_intervals
+from bert_tf.training.evaluation.scores import drawn_intervals
 
 
 def tagging_scores(
@@ -156,7 +156,7 @@ def tagging_intervals(
 
     Args:
         gold, predicted: See `tagging_scores`.
-        samples, confidence, seed: See `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
+        samples, confidence, seed: See `bert_tf.training.evaluation.scores.drawn_intervals`.
 
     Returns:
         The intervals (low, high) by the name of the score, over the draws that have the label.

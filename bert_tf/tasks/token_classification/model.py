@@ -17,8 +17,7 @@ from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.token_classification.preprocessor import tagged_spans
 from bert_tf.tasks.token_classification.serving import TokenClassificationModule
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows
-from bert_tf.training.losses.class_weights import refuse_class_weight
-from bert_tf.training.losses.sparse_crossentropy import class_loss
+from bert_tf.training.losses.sparse_crossentropy import class_loss, refuse_class_weight
 from bert_tf.training.losses.token_loss import TokenLoss, token_weights
 from bert_tf.training.traced_steps import is_one_request, predict_rows
 

@@ -1,4 +1,4 @@
-"""The batches of a run by step, divided among the workers and devices of a strategy."""
+"""Batches under a `tf.distribute` strategy, divided among its workers and devices."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,8 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.base import keras_compat
 from bert_tf.errors import UserError, require
-from bert_tf.inputs.balanced_rows import deal_in_graph
+from bert_tf.inputs.balanced_rows import ReplicaShare, deal_in_graph
 
 
 @dataclasses.dataclass(eq=False)
@@ -106,3 +107,34 @@ class DistributedBatches:
     def batch_at(self, step: int):
         """Returns the whole batch of the step after `step`."""
         return next(iter(self.read(self.batch_size, step, 1, 0)))
+
+
+def replica_batches(
+    strategy: tf.distribute.Strategy,
+    make_batches: Callable[..., tf.data.Dataset],
+    parts: int = 1,
+    class_weight: dict[int, float] | None = None,
+) -> keras_compat.DistributedAdapter:
+    """Returns what Keras takes as `x`: batches that are dealt to the replicas with equal tokens.
+
+    Keras itself would give each replica the next rows of a batch, and each worker other batches
+    than a single process has.
+
+    Args:
+        strategy: The strategy.
+        make_batches: A function: `make_batches(share=share)` is a dataset of the batches of a
+            worker, one after the other for its replicas. `share` is its `ReplicaShare`.
+        parts: The number of parts that a replica's batch is computed in.
+        class_weight: See `keras.Model.fit`.
+    """
+    replicas = strategy.num_replicas_in_sync
+    local = []
+
+    def of_worker(context):
+        count = replicas // context.num_input_pipelines
+        local.append(count)
+        share = ReplicaShare(replicas, context.input_pipeline_id * count, count, parts)
+        return keras_compat.weighted_by_class(make_batches(share=share), class_weight)
+
+    dataset = strategy.distribute_datasets_from_function(of_worker)
+    return keras_compat.DistributedAdapter(dataset, batches_per_step=local[0])

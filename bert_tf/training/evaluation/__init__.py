@@ -6,9 +6,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         **dict.fromkeys(("BinaryAUC", "BinaryF1"), ".metrics"),
-        "all_scores": ".scores",
-        "bootstrap_intervals": ".bootstrap",
-        **dict.fromkeys(("draw_confusion", "draw_curves", "draw_history"), ".pictures"),
+        **dict.fromkeys(("all_scores", "bootstrap_intervals"), ".scores"),
+        **dict.fromkeys(("draw_confusion", "draw_curves", "draw_history"), ".reports"),
         "score_rankings": ".ranking",
         **dict.fromkeys(("decide", "sigmoid", "softmax"), ".probabilities"),
     },

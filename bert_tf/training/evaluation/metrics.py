@@ -1,4 +1,4 @@
-"""Metrics for two classes, on integer labels `[B]` and logits `[B, 2]`."""
+"""Metrics of batches: F1 and AUC of two classes, the perplexity of a language model."""
 
 import keras
 import tensorflow as tf
@@ -63,3 +63,19 @@ class BinaryAUC(keras.metrics.AUC):
     def update_state(self, y_true, y_pred, sample_weight=None):
         positive = tf.nn.softmax(tf.cast(y_pred, tf.float32))[:, POSITIVE_CLASS]  # [B]
         super().update_state(tf.reshape(y_true, [-1]), positive, sample_weight)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Perplexity(keras.metrics.Mean):
+    """e to the mean loss of a word.
+
+    Example:
+        >>> from bert_tf.training.evaluation.metrics import Perplexity
+        >>> metric = Perplexity()
+        >>> metric.update_state([0.0, 2.0])
+        >>> round(float(metric.result()), 3)
+        2.718
+    """
+
+    def result(self):
+        return tf.exp(tf.convert_to_tensor(super().result()))

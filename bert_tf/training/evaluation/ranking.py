@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_tf.errors import UserError, user_error
-from bert_tf.training.evaluation.bootstrap import drawn_intervals
+from bert_tf.training.evaluation.scores import drawn_intervals
 
 
 @dataclasses.dataclass(frozen=True)

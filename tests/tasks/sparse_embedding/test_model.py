@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import BertBackbone, BertMaskedLM, BertSparseEncoder, BertTokenizer
-from bert_tf.checkpoints.recognition import servable_class
+from bert_tf.checkpoints.conversion import servable_class
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.families.network_families import FAMILIES
 from bert_tf.tasks.sparse_embedding import SpladeLoss, WeightedTerm

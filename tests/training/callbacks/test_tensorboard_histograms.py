@@ -9,8 +9,7 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.training.callbacks import TensorBoardHistograms
-from bert_tf.training.callbacks.event_file import EventFile, histogram
-from bert_tf.training.callbacks.tensorboard_histograms import summaries
+from bert_tf.training.callbacks.tensorboard import EventFile, histogram, summaries
 from tests.conformance.task import make as make_task
 from tests.conformance.tasks import TASKS
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from bert_tf.layers.dropout import Dropout
 from bert_tf.training.distribution import make_strategy
-from bert_tf.training.distribution.worker_exchange import end_together, largest_of_workers
+from bert_tf.training.distribution.strategies import end_together, largest_of_workers
 from tests.training.processes import send_results
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.tasks import extractive_summarization
-from bert_tf.training.evaluation.rouge import rouge_of_texts, rouge_scores
+from bert_tf.training.evaluation.generated_text import rouge_of_texts, rouge_scores
 
 
 def test_means_over_texts():

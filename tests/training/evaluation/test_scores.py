@@ -12,10 +12,9 @@ from bert_tf.errors import DataError
 from bert_tf.training import all_scores
 from bert_tf.training.callbacks import best_threshold
 from bert_tf.training.evaluation import bootstrap_intervals
-from bert_tf.training.evaluation.bootstrap import drawn_intervals
-from bert_tf.training.evaluation.confusion_matrix import confusion_matrix, confusion_text
 from bert_tf.training.evaluation.probabilities import sigmoid, softmax
-from bert_tf.training.evaluation.reports import ClassReport
+from bert_tf.training.evaluation.reports import ClassReport, confusion_matrix, confusion_text
+from bert_tf.training.evaluation.scores import drawn_intervals
 
 
 @pytest.fixture

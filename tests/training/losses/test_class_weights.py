@@ -12,7 +12,7 @@ from bert_tf import BertBackbone, BertTokenizer
 from bert_tf.adapt.distillation_model import DistillationModel
 from bert_tf.errors import UserError
 from bert_tf.tasks.text_classification.cached_features import ClassifierHead
-from bert_tf.training.losses.class_weights import class_weights_by_id
+from bert_tf.training.losses.sparse_crossentropy import class_weights_by_id
 
 TEXTS, OTHERS = ["good film", "bad film", "the good.", "a b c"], ["the", "bad", "film", "good"]
 LABELS = np.array([0, 2, 2, 1])

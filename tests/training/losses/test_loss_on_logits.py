@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.training.losses.loss_on_logits import loss_on_logits
+from bert_tf.training.on_logits import loss_on_logits
 
 LOSSES = keras.losses
 NAMED = [

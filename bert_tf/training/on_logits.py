@@ -1,4 +1,4 @@
-"""Keras's metrics for models that return logits: by default, they take probabilities."""
+"""Keras's losses and metrics for models that return logits: by default, they take probabilities."""
 
 import inspect
 from typing import Any
@@ -8,9 +8,71 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import UserError, user_error
+from bert_tf.errors import UserError, require, user_error
 
-_OF_PROBABILITIES = (
+# The functions and the classes that Keras finds by the same names.
+_CROSSENTROPIES = {
+    keras.losses.binary_crossentropy: keras.losses.BinaryCrossentropy,
+    keras.losses.binary_focal_crossentropy: keras.losses.BinaryFocalCrossentropy,
+    keras.losses.categorical_crossentropy: keras.losses.CategoricalCrossentropy,
+    keras.losses.categorical_focal_crossentropy: keras.losses.CategoricalFocalCrossentropy,
+    keras.losses.sparse_categorical_crossentropy: keras.losses.SparseCategoricalCrossentropy,
+}
+_LOSSES_OF_PROBABILITIES = {
+    keras.losses.kl_divergence: keras.losses.KLDivergence,
+    keras.losses.categorical_generalized_cross_entropy: (
+        keras.losses.CategoricalGeneralizedCrossEntropy
+    ),
+    keras.losses.dice: keras.losses.Dice,
+    keras.losses.tversky: keras.losses.Tversky,
+}
+_RULE = "`loss` must take logits, which the model returns, not probabilities. Received: loss="
+
+
+def loss_on_logits(loss: Any) -> Any:
+    """Returns the `loss` of `compile` for a model that returns logits.
+
+    A name, function or class of Keras becomes the same loss with `from_logits=True`.
+
+    Args:
+        loss: What `keras.Model.compile` takes.
+
+    Raises:
+        UserError: If it is a loss of probabilities.
+
+    Example:
+        >>> loss_on_logits("sparse_categorical_crossentropy").from_logits
+        True
+    """
+    return keras.tree.map_structure(_loss_on_logits, loss)
+
+
+def _loss_on_logits(loss):
+    rule = "must say which cross-entropy it is"
+    fix = "Pass for example 'sparse_categorical_crossentropy'."
+    is_valid = not isinstance(loss, str) or loss.lower() not in ("crossentropy", "ce")
+    require(is_valid, rule, UserError, fix, loss=loss)
+    found = keras.losses.get(loss)
+    kind = _CROSSENTROPIES.get(found, type(found))
+    if kind in _CROSSENTROPIES.values():
+        if not isinstance(loss, keras.losses.Loss):
+            return kind(from_logits=True)
+        if not loss.from_logits:
+            name = kind.__name__
+            raise UserError(
+                f"{_RULE}keras.losses.{name}(from_logits=False). Pass "
+                f"`keras.losses.{name}(from_logits=True)`."
+            )
+    kind = _LOSSES_OF_PROBABILITIES.get(found, kind)
+    if kind in _LOSSES_OF_PROBABILITIES.values():
+        raise UserError(
+            f"{_RULE}keras.losses.{kind.__name__}. Pass for example "
+            "`keras.losses.CategoricalCrossentropy(from_logits=True)`."
+        )
+    return loss
+
+
+_METRICS_OF_PROBABILITIES = (
     keras.metrics.Precision,
     keras.metrics.Recall,
     keras.metrics.TruePositives,
@@ -50,10 +112,12 @@ def metrics_on_logits(
         >>> metrics_on_logits(["binary_accuracy"], "multi_label_classification")[0].threshold
         0.0
     """
-    return keras.tree.map_structure(lambda one: _on_logits(one, problem_type, example), metrics)
+    return keras.tree.map_structure(
+        lambda one: _metric_on_logits(one, problem_type, example), metrics
+    )
 
 
-def _on_logits(metric, problem_type, example):
+def _metric_on_logits(metric, problem_type, example):
     if metric is None:
         return None
     if isinstance(metric, str) and metric.lower() in ("accuracy", "acc"):
@@ -90,7 +154,7 @@ def _require_logits(metric):
         name, way_out = f"{name}(from_logits=False)", f"Pass `{name}(from_logits=True)`."
     elif isinstance(metric, keras.metrics.BinaryAccuracy) and settings["threshold"] == 0.5:
         name, way_out = f"{name}(threshold=0.5)", f"Pass `{name}(threshold=0.0)`."
-    elif not isinstance(metric, _OF_PROBABILITIES):
+    elif not isinstance(metric, _METRICS_OF_PROBABILITIES):
         return
     expected = "take logits, which the model returns, not probabilities"
     raise user_error("`metrics`", expected, f"{name}. {way_out}")
