@@ -5,14 +5,15 @@ A block holds the lines that begin in its spans of bytes, so each line is in exa
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 
 from bert_tf.base.text_lines import FileSpan
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import InputFile, open_file
+from bert_tf.errors import DataError
 
 BLOCK_BYTES = 64 << 20
 _SKIPPED_BYTES = 1 << 20  # of the line before a block, at a time
@@ -75,13 +76,25 @@ def lines_of(span: FileSpan) -> Iterator[tuple[int, bytes]]:
             position += len(line)
 
 
-def readable_lines(span: FileSpan, letters: list[DeadLetter]) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines of a span as `lines_of`; an error of the file is added to `letters`."""
+def parsed_lines(
+    span: FileSpan, parse: Callable, letters: list[DeadLetter], stops: bool
+) -> Iterator[tuple[int, bytes, Any]]:
+    """Yields the lines of a span as `lines_of`, each with `parse(line, path, position)`.
+
+    That is None for a line that is damaged. It is added to `letters`, as is an error of the file.
+    With `stops`, nothing is yielded after that.
+    """
     end = None
     try:
         for position, line in lines_of(span):
-            end = position + len(line)
-            yield position, line
+            end, parsed = position + len(line), None
+            try:
+                parsed = parse(line, span.path, position)
+            except DataError as error:
+                letters.append(DeadLetter.of(span.path, position, line, error))
+            if letters and stops:
+                return
+            yield position, line, parsed
     except OSError as error:
         letters.append(DeadLetter.of(span.path, end, "", f"the file cannot be read: {error}"))
 

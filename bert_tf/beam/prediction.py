@@ -6,6 +6,7 @@ A shard is read, answered and written in one stage, so that no runner holds the 
 `output_files` says how the files get to their places.
 """
 
+import dataclasses
 import functools
 import logging
 import re
@@ -35,6 +36,7 @@ class _Key(NamedTuple):
     row: CorpusEntry
 
 
+@dataclasses.dataclass(eq=False)
 class PredictCorpus(beam.PTransform):
     """Reads, answers and writes the shards of a corpus; is applied to a pipeline.
 
@@ -66,38 +68,32 @@ class PredictCorpus(beam.PTransform):
         (0, ['labels-00000-of-00001.jsonl'])
     """
 
-    def __init__(
-        self,
-        handler: BertModelHandler,
-        shards: list[Shard],
-        names: tuple[str, ...],
-        layout: Layout,
-        prefix: str,
-        staging: str,
-        dead_letter_file: str | None = None,
-    ):
+    handler: BertModelHandler
+    shards: list[Shard]
+    names: tuple[str, ...]
+    layout: Layout
+    prefix: str
+    staging: str
+    dead_letter_file: str | None = None
+
+    def __post_init__(self):
         super().__init__()
-        self.handler = handler
-        self.shards = shards
-        self.names = names
-        self.layout = layout
-        self.prefix = prefix
-        self.staging = staging
-        self.dead_letter_file = dead_letter_file
 
     def expand(self, pipeline):
         rows, unread = (
             pipeline
             | "Shards" >> beam.Create(self.shards, reshuffle=False)
             | "Distribute" >> beam.Reshuffle()
-            | "Read" >> _parted(_Read(self.names, self.layout.answer))
+            | "Read" >> _parted(beam.FlatMap(_read, self.names, self.layout.answer))
         )
         answered, refused = (
             rows
             | "Predict" >> RunInference(KeyedModelHandler(self.handler))
-            | "Refuse" >> _parted(_Refuse())
+            | "Refuse" >> _parted(beam.FlatMap(_refuse))
         )
-        parts, unwritten = answered | "Write" >> _parted(_Write(self.layout, self.staging))
+        parts, unwritten = answered | "Write" >> _parted(
+            beam.ParDo(_Write(self.layout, self.staging))
+        )
         # Each by itself: flattened first, they would not be in the fused stage.
         steps = {"Unread": unread, "Refused": refused, "Unwritten": unwritten}
         dead_parts = [
@@ -117,9 +113,9 @@ class PredictCorpus(beam.PTransform):
         return _WriteDeadLetters(self.staging)
 
 
-def _parted(function):
-    """Returns the step of a `DoFn` whose outputs are its results and its dead letters."""
-    return beam.ParDo(function).with_outputs(_DEAD, main="results")
+def _parted(step):
+    """Returns a step whose outputs are its results and its dead letters."""
+    return step.with_outputs(_DEAD, main="results")
 
 
 def _dead(letter: DeadLetter):
@@ -130,44 +126,35 @@ def _letter(row: CorpusEntry, error: str) -> DeadLetter:
     return DeadLetter.of(row.source, row.position, repr(row.columns), error)
 
 
-class _Read(beam.DoFn):
-    """A shard to keyed examples."""
-
-    def __init__(self, names, answer):
-        self._names = names
-        self._answer = answer
-
-    def process(self, shard: Shard):
-        for part in shard.ranges:
-            for row in read_range(part, self._names):
-                if isinstance(row, DeadLetter):
-                    yield _dead(row)
-                    continue
-                error = self._error(row)
-                if error:
-                    yield _dead(_letter(row, error))
-                else:
-                    yield _Key(shard.number, row), row.texts(self._names)
-
-    def _error(self, row):
-        missing = [name for name in self._names if name not in row.columns]
-        columns = ", ".join(row.columns)
-        if missing:
-            return f"A row must have a column {missing[0]!r}. Received: {columns}"
-        if self._answer in row.columns:
-            return f"A row must not have the answer's column {self._answer!r}. Received: {columns}"
-        return None
+def _read(shard: Shard, names, answer):
+    """Yields the keyed examples of a shard."""
+    for part in shard.ranges:
+        for row in read_range(part, names):
+            if isinstance(row, DeadLetter):
+                yield _dead(row)
+            elif error := _error_of(row, names, answer):
+                yield _dead(_letter(row, error))
+            else:
+                yield _Key(shard.number, row), row.texts(names)
 
 
-class _Refuse(beam.DoFn):
-    """Examples that the model refused become dead letters."""
+def _error_of(row, names, answer):
+    missing = [name for name in names if name not in row.columns]
+    columns = ", ".join(row.columns)
+    if missing:
+        return f"A row must have a column {missing[0]!r}. Received: {columns}"
+    if answer in row.columns:
+        return f"A row must not have the answer's column {answer!r}. Received: {columns}"
+    return None
 
-    def process(self, element):
-        key, result = element
-        if isinstance(result.inference, Refused):
-            yield _dead(_letter(key.row, result.inference.error))
-        else:
-            yield key, result.inference
+
+def _refuse(element):
+    """Yields an answer, or the dead letter of an example that the model refused."""
+    key, result = element
+    if isinstance(result.inference, Refused):
+        yield _dead(_letter(key.row, result.inference.error))
+    else:
+        yield key, result.inference
 
 
 class _Write(beam.DoFn):

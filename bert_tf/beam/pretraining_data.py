@@ -37,63 +37,53 @@ from bert_tf.beam.file_access import (
     read_segment,
     write_segments,
 )
-from bert_tf.beam.file_blocks import Block, file_blocks, readable_lines, spread_spans, write_spans
-from bert_tf.beam.line_formats import LineFormat, LineKind
+from bert_tf.beam.file_blocks import file_blocks, parsed_lines, spread_spans, write_spans
+from bert_tf.beam.line_formats import Line, LineFormat, LineKind
 from bert_tf.beam.running import run_pipeline, show_progress
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError, user_error
 from bert_tf.tasks.pretraining import ChunkedCorpus, DocumentCutter, PretrainingSummary
 
-_BLOCK, LETTERS, _RUNS = range(3)  # the segments of a file; the runs of each span follow
+_BLOCK, _LETTERS, _RUNS = range(3)  # the segments of a file; the runs of each span follow
 _COLUMNS = 3  # of a run: kind, bytes, bytes of text
 
 
-class ScanBlock(beam.DoFn):
+def _scan_block(
+    item: tuple[int, list[FileSpan]], workspace: Workspace, line_format: LineFormat, stops: bool
+) -> str:
     """Writes the runs of lines of a block, and a dead letter for each damaged line.
 
-    Args:
-        workspace: Where to write them.
-        line_format: How to read lines.
-        stops: Whether the scan of a block ends at its first dead letter.
+    With `stops`, the scan ends at its first dead letter.
     """
+    number, spans = item
 
-    def __init__(self, workspace: Workspace, line_format: LineFormat, stops: bool):
-        self.workspace, self.line_format, self.stops = workspace, line_format, stops
-
-    def process(self, block: Block):
-        name = block_name(block.number)
-        yield self.workspace.file(name, lambda path: self._scan(path, block))
-
-    def _scan(self, path: str, block: Block) -> None:
+    def write(path: str) -> None:
         letters: list[DeadLetter] = []
         scans = []
-        for span in block.spans:
-            if not (letters and self.stops):
-                scans.append(self._scan_span(span, letters))
-        spans = [(span.path, first) for span, (first, _) in zip(block.spans, scans)]
-        parts = [json.dumps(spans).encode(), json.dumps(letters).encode()]
+        for span in spans:
+            if not (letters and stops):
+                scans.append(_scan_span(parsed_lines(span, line_format.parse, letters, stops)))
+        firsts = [(span.path, first) for span, (first, _) in zip(spans, scans)]
+        parts = [json.dumps(firsts).encode(), json.dumps(letters).encode()]
         parts += [np.array(runs, "<i8").tobytes() for _, runs in scans]
         write_segments(path, [[part] for part in parts])
 
-    def _scan_span(self, span: FileSpan, letters: list[DeadLetter]) -> tuple[int, list[list[int]]]:
-        """Returns where the first line of a span begins, and its runs."""
-        runs: list[list[int]] = []
-        first = span.start
-        for position, line in readable_lines(span, letters):
-            first = first if runs else position
-            try:
-                kind, _, text_bytes = self.line_format.parse(line, span.path, position)
-            except DataError as error:
-                letters.append(DeadLetter.of(span.path, position, line, error))
-                kind, text_bytes = LineKind.OTHER, 0
-            if letters and self.stops:
-                break
-            if kind == LineKind.DOCUMENT:
-                _add(runs, LineKind.SENTENCE, len(line), text_bytes)
-                _add(runs, LineKind.END, 0, 1)
-            else:
-                _add(runs, kind, len(line), text_bytes)
-        return first, runs
+    return workspace.file(_block_name(number), write)
+
+
+def _scan_span(lines: Iterator[tuple[int, bytes, Line | None]]) -> tuple[int, list[list[int]]]:
+    """Returns where the first line of a span begins, and its runs."""
+    runs: list[list[int]] = []
+    first = 0
+    for position, line, parsed in lines:
+        first = first if runs else position
+        kind, _, text_bytes = parsed or Line(LineKind.OTHER, [], 0)
+        if kind == LineKind.DOCUMENT:
+            _add(runs, LineKind.SENTENCE, len(line), text_bytes)
+            _add(runs, LineKind.END, 0, 1)
+        else:
+            _add(runs, kind, len(line), text_bytes)
+    return first, runs
 
 
 def _add(runs: list[list[int]], kind: LineKind, size: int, text_bytes: int) -> None:
@@ -118,7 +108,10 @@ def cut_documents(
     cutter = DocumentCutter(chunk_bytes)
     path, position = None, 0
     for number in blocks:
-        for next_path, first, runs in _scanned_spans(workspace, number):
+        scan = workspace.result(_block_name(number))
+        for place, (next_path, first) in enumerate(json.loads(read_segment(scan, _BLOCK))):
+            runs = np.frombuffer(read_segment(scan, _RUNS + place), "<i8")
+            runs = runs.reshape(-1, _COLUMNS).tolist()
             if not runs:  # an empty file, or a block inside of a long line
                 continue
             if next_path != path or first != position:  # else the last line was the one before
@@ -153,15 +146,7 @@ def _add_run(cutter, kind, size, text_bytes, path, line_format) -> None:
             cutter.line(len(line), False, parsed.text_bytes)
 
 
-def _scanned_spans(workspace: Workspace, number: int) -> Iterator[tuple[str, int, list]]:
-    """Yields the path, the first line's position and the runs, `_COLUMNS` each, of each span."""
-    path = workspace.result(block_name(number))
-    for place, (source, first) in enumerate(json.loads(read_segment(path, _BLOCK))):
-        runs = np.frombuffer(read_segment(path, _RUNS + place), "<i8")
-        yield source, first, runs.reshape(-1, _COLUMNS).tolist()
-
-
-def block_name(number: int) -> str:
+def _block_name(number: int) -> str:
     return f"scan-{number:08}"
 
 
@@ -193,12 +178,11 @@ def scan_corpus(
     """
     spans = workspace.path("blocks.jsonl")
     blocks = write_spans(spans, file_blocks(files, settings.block_bytes))
-    scan = ScanBlock(workspace, settings.line_format, stops=not keep_going)
-    build = functools.partial(_add_scan, spans, scan)
+    build = functools.partial(_add_scan, spans, workspace, settings.line_format, not keep_going)
     with show_progress(workspace, "checking the text", blocks, "scan-"):
         run_pipeline(build, options, max_retries)
-    names = map(block_name, range(blocks))
-    letters = letters_of_blocks(workspace, names, LETTERS, refuse=not keep_going)
+    names = map(_block_name, range(blocks))
+    letters = letters_of_blocks(workspace, names, _LETTERS, refuse=not keep_going)
     shown = {"desc": "dividing the text", "unit": " blocks", "disable": blocks < 100}
     numbers = progress_bar(range(blocks), **shown)
     corpus = cut_documents(workspace, numbers, settings.line_format, settings.chunk_bytes)
@@ -260,5 +244,5 @@ def copy_outputs(files: Sequence[str], output_files: Sequence[str]) -> None:
             copy(source, target if is_remote(target) else os.path.join(staged[folder], name))
 
 
-def _add_scan(spans: str, scan: ScanBlock, pipeline: beam.Pipeline) -> None:
-    pipeline | spread_spans(spans) | beam.Map(lambda item: Block(*item)) | beam.ParDo(scan)
+def _add_scan(spans: str, workspace, line_format, stops: bool, pipeline: beam.Pipeline) -> None:
+    pipeline | spread_spans(spans) | beam.Map(_scan_block, workspace, line_format, stops)

@@ -7,7 +7,6 @@ part, and the main program all distinct words. Between the steps are only names 
 
 import collections
 import functools
-import itertools
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +19,13 @@ from bert_tf.beam.file_access import InputFile, open_file, read_segment, write_s
 from bert_tf.beam.file_blocks import (
     BLOCK_BYTES,
     file_blocks,
-    readable_lines,
+    parsed_lines,
     spread_spans,
     write_spans,
 )
 from bert_tf.beam.line_formats import LineFormat
 from bert_tf.beam.running import run_pipeline, show_progress
 from bert_tf.beam.workspace import Workspace
-from bert_tf.errors import DataError
 from bert_tf.text import count_words
 
 NUM_PARTS = 64  # of the distinct words
@@ -61,8 +59,8 @@ def count_corpus(
     """
     spans = workspace.path("blocks.jsonl")
     blocks = write_spans(spans, file_blocks(files, block_bytes))
-    count = CountBlock(workspace, line_format, normalization, not keep_going)
-    build = functools.partial(_add_steps, workspace, spans, count)
+    counting = line_format, normalization, not keep_going
+    build = functools.partial(_add_steps, workspace, spans, counting)
     with show_progress(workspace, "counting words", blocks + NUM_PARTS, "counts-", "part-"):
         run_pipeline(build, options, max_retries)
     names = map(_block_name, range(blocks))
@@ -74,11 +72,11 @@ def count_corpus(
     return counts, letters
 
 
-def _add_steps(workspace: Workspace, spans: str, count: "CountBlock", pipeline) -> None:
+def _add_steps(workspace: Workspace, spans: str, options: tuple, pipeline) -> None:
     (
         pipeline
         | "blocks" >> spread_spans(spans)
-        | "count words" >> beam.ParDo(count)
+        | "count words" >> beam.Map(_count_block, workspace, *options)
         | "all blocks" >> beam.GroupByKey()
         | "parts" >> beam.FlatMap(_parts, workspace)
         | "spread parts" >> beam.Reshuffle()
@@ -86,47 +84,27 @@ def _add_steps(workspace: Workspace, spans: str, count: "CountBlock", pipeline) 
     )
 
 
-class CountBlock(beam.DoFn):
-    """Writes the counts of the words of a block, and a dead letter for each damaged line.
+def _count_block(
+    item: tuple[int, list[FileSpan]],
+    workspace: Workspace,
+    line_format: LineFormat,
+    normalization: tuple[bool, bool | None, bool],
+    stops: bool,
+) -> tuple[None, str]:
+    """Writes the counts of the words of a block, and a dead letter for each damaged line."""
+    number, spans = item
 
-    Args:
-        workspace: Where to write them.
-        line_format, normalization: See `count_corpus`.
-        stops: Whether counting a block ends at its first dead letter.
-    """
-
-    def __init__(
-        self,
-        workspace: Workspace,
-        line_format: LineFormat,
-        normalization: tuple[bool, bool | None, bool],
-        stops: bool,
-    ):
-        self.workspace, self.line_format = workspace, line_format
-        self.normalization, self.stops = normalization, stops
-
-    def process(self, item: tuple[int, list[FileSpan]]):
-        number, spans = item
-        name = _block_name(number)
-        yield None, self.workspace.file(name, lambda path: self._count(path, spans))
-
-    def _count(self, path, spans) -> None:
+    def write(path: str) -> None:
         letters: list[DeadLetter] = []
-        texts = itertools.chain.from_iterable(self._texts(span, letters) for span in spans)
-        counts = count_words(texts, *self.normalization, progress=False)
+        lines = (parsed_lines(span, line_format.texts, letters, stops) for span in spans)
+        texts = (text for found in lines for *_, parsed in found for text in parsed or ())
+        counts = count_words(texts, *normalization, progress=False)
         parts: list[dict[str, int]] = [{} for _ in range(NUM_PARTS)]
         for word, count in counts.items():
             parts[zlib.crc32(word.encode()) % NUM_PARTS][word] = count
         write_segments(path, [[json.dumps(part).encode()] for part in [*parts, letters]])
 
-    def _texts(self, span: FileSpan, letters: list[DeadLetter]) -> Iterator[str]:
-        for position, line in readable_lines(span, letters):
-            if self.stops and letters:
-                return
-            try:
-                yield from self.line_format.texts(line, span.path, position)
-            except DataError as error:
-                letters.append(DeadLetter.of(span.path, position, line, error))
+    return None, workspace.file(_block_name(number), write)
 
 
 def _parts(item: tuple[None, Iterable[str]], workspace: Workspace) -> Iterable[int]:
