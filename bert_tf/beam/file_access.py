@@ -38,10 +38,8 @@ def is_remote(path: str) -> bool:
 def match_files(patterns: Sequence[str]) -> list[InputFile]:
     """Returns the files of paths, glob patterns and directories, which are searched recursively.
 
-    Files of directories are sorted by path; hidden ones are left out.
-
-    Raises:
-        UserError: If a pattern matches no file.
+    Files of directories are sorted by path; hidden ones are left out. Raises `UserError` if a
+    pattern matches no file.
     """
     found = []
     for pattern in patterns:

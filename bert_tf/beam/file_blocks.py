@@ -59,8 +59,7 @@ def file_blocks(files: Iterable[InputFile], block_bytes: int = BLOCK_BYTES) -> I
 def lines_of(span: FileSpan) -> Iterator[tuple[int, bytes]]:
     """Yields the lines that begin in a span, with their positions in the file.
 
-    Raises:
-        OSError: If the file cannot be read.
+    Raises `OSError` if the file cannot be read.
     """
     position = span.start
     with open_file(span.path) as file:

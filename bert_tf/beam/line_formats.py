@@ -73,8 +73,7 @@ class LineFormat:
     def parse(self, line: bytes, path: str, position: int) -> Line:
         """Returns what a line means; `path` and `position` are for the error.
 
-        Raises:
-            DataError: If it is not UTF-8 or, of JSON lines, has no text.
+        Raises `DataError` if it is not UTF-8 or, of JSON lines, has no text.
         """
         place = f"at byte {position}"
         text = decode_line(line, path, place, self.errors).strip()
@@ -94,8 +93,7 @@ class LineFormat:
     def texts(self, line: bytes, path: str, position: int) -> list[str]:
         """Returns the texts of a line, whose words make a vocabulary.
 
-        Raises:
-            DataError: If it is not UTF-8 or, of JSON lines, has no text.
+        Raises `DataError` if it is not UTF-8 or, of JSON lines, has no text.
         """
         if self.name != "text":
             return self.parse(line, path, position).sentences

@@ -102,8 +102,7 @@ def cut_documents(
 ) -> ChunkedCorpus:
     """Returns the chunks of documents of all scanned blocks, as `scan_documents` does.
 
-    Raises:
-        DataError: If there is no text.
+    Raises `DataError` if there is no text.
     """
     cutter = DocumentCutter(chunk_bytes)
     path, position = None, 0

@@ -35,8 +35,7 @@ class CorpusEntry:
     def texts(self, names: tuple[str, ...]) -> str | tuple[str, ...]:
         """Returns the value of a column, or those of several, as an example for a model.
 
-        Raises:
-            KeyError: If a column is missing. What its value is, the model checks.
+        Raises `KeyError` if a column is missing. What its value is, the model checks.
         """
         values = tuple(self.columns[name] for name in names)
         return values if len(values) > 1 else values[0]

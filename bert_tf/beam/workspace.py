@@ -91,8 +91,7 @@ class Workspace:
     def locked(self) -> Iterator[None]:
         """Creates the directory; while the block runs, another local process cannot use it.
 
-        Raises:
-            UserError: If another process is using it.
+        Raises `UserError` if another process is using it.
         """
         if is_remote(self.directory):
             yield

@@ -57,8 +57,7 @@ def _other(value):
 def schema_of(rows: Iterable[CorpusEntry]) -> pa.Schema:
     """Returns the columns and types of rows; a column without a value is one of texts.
 
-    Raises:
-        DataError: If a column has values of several types.
+    Raises `DataError` if a column has values of several types.
     """
     values = {}
     rows = list(rows)

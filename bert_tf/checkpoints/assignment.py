@@ -34,10 +34,7 @@ def check_claims(
     """Refuses a model that is much larger than the weights in its file.
 
     `options` are the arguments of the model's class in the file, and `shapes` those of the file's
-    tensors by name.
-
-    Raises:
-        CheckpointError: If the weights cannot be those of such a model.
+    tensors by name. Raises `CheckpointError` if the weights cannot be those of such a model.
     """
     decoder = options.get("decoder_config")
     decoder = BertConfig(**decoder) if isinstance(decoder, Mapping) else decoder

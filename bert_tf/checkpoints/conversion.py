@@ -23,10 +23,8 @@ from bert_tf.text.tokenizer import BertTokenizer
 def build_recognised(pretrained: Pretrained, tokenizer: BertTokenizer | None = None):
     """Builds the model that a checkpoint's class or its heads indicate, to be filled.
 
-    `tokenizer` is used instead of the checkpoint's.
-
-    Raises:
-        UserError: If an option in the checkpoint is out of range.
+    `tokenizer` is used instead of the checkpoint's. Raises `UserError` if an option in the
+    checkpoint is out of range.
     """
     named = _named(pretrained)
     for spec in named if named or pretrained.class_name else _with_heads():

@@ -101,9 +101,8 @@ def weights_file(directory: str) -> str | None:
 def open_weights(path: str) -> TensorSource:
     """Opens one weights file of Hugging Face, or the shards that an index lists.
 
-    Raises:
-        CheckpointError: If a file is missing or damaged, or the index names a file outside its
-            directory.
+    Raises `CheckpointError` if a file is missing or damaged, or the index names a file outside its
+    directory.
     """
     if path.endswith(".index.json"):
         return _sharded(path)
@@ -118,8 +117,7 @@ def open_weights(path: str) -> TensorSource:
 def folder_weights(folder: str) -> TensorSource:
     """Opens the weights in the folder of a module.
 
-    Raises:
-        CheckpointError: If a file is missing or damaged.
+    Raises `CheckpointError` if a file is missing or damaged.
     """
     file = weights_file(folder)
     if file is None:

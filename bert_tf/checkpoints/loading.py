@@ -147,12 +147,9 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
     The pooler and the heads, which a checkpoint may lack, have random weights.
 
     A `tokenizer` and `options` override those of the checkpoint: the arguments of the class and of
-    `BertBackbone`, and the tokenizer's `lowercase`.
-
-    Raises:
-        UserError: If an option is unknown or out of range.
-        ConfigError: If the vocabulary is cased and nothing says whether to lower-case text.
-        CheckpointError: If the file names an unknown class.
+    `BertBackbone`, and the tokenizer's `lowercase`. Raises `UserError` if an option is unknown or
+    out of range. Raises `ConfigError` if the vocabulary is cased and nothing says whether to
+    lower-case text. Raises `CheckpointError` if the file names an unknown class.
     """
     known = {spec.model for spec in tasks.specs()}
     # The options and the head of an unknown class would be silently ignored.

@@ -25,9 +25,8 @@ _ALPHA = "lora_alpha"
 def save_lora(model, path: str | os.PathLike) -> None:
     """Writes the LoRA weights of a model. See `TaskModel.save_lora_weights`.
 
-    Raises:
-        UserError: If the model has no LoRA weights, or trainable variables without a name in the
-            table of weight names.
+    Raises `UserError` if the model has no LoRA weights, or trainable variables without a name in
+    the table of weight names.
     """
     if model.lora is None:
         received = "a model without LoRA. Call `enable_lora(rank)` first."
@@ -51,10 +50,8 @@ def save_lora(model, path: str | os.PathLike) -> None:
 def load_lora(model, path: str | os.PathLike) -> None:
     """Reads a file of LoRA weights into a model. See `TaskModel.load_lora_weights`.
 
-    Raises:
-        UserError: If the model has other LoRA weights, its kernels cannot have any, or it has
-            already been trained.
-        CheckpointError: If the file is damaged or does not fit the model.
+    Raises `UserError` if the model has other LoRA weights, its kernels cannot have any, or it has
+    already been trained, and `CheckpointError` if the file is damaged or does not fit the model.
     """
     source = SafetensorsSource(os.fspath(path), format=OWN)
     names = [name for name in source.shapes if name.endswith(".lora_kernel_a")]

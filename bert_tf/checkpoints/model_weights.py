@@ -128,8 +128,7 @@ def model_class(name: str) -> type | None:
 def build_saved(path: str, name: str, backbone: BertBackbone, options: dict):
     """Builds a model of the class and with the arguments that the file `path` names.
 
-    Raises:
-        CheckpointError: If the arguments are not valid.
+    Raises `CheckpointError` if the arguments are not valid.
     """
     try:
         return backbone if name == BACKBONE else model_class(name)(backbone, **options)

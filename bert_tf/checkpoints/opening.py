@@ -67,12 +67,9 @@ def open_pretrained(
 
     `config_file` replaces the checkpoint's configuration of the network. Other settings of a
     trained model (labels, problem type, pooling) are still read from the checkpoint.
-    `allow_decoder` also opens a single decoder of Hugging Face.
-
-    Raises:
-        CheckpointError: If `path` is not a checkpoint, a file is missing or damaged, or an
-            interrupted save cannot be undone.
-        ConfigError: If the configuration describes a network that is not supported.
+    `allow_decoder` also opens a single decoder of Hugging Face. Raises `CheckpointError` if `path`
+    is not a checkpoint, a file is missing or damaged, or an interrupted save cannot be undone, and
+    `ConfigError` if the configuration describes a network that is not supported.
     """
     path = resolve(path)
     directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
@@ -93,10 +90,8 @@ def resolve(path: str | os.PathLike) -> str:
     """Returns the local path of a checkpoint, `path` itself or `org/name`.
 
     For the output directory of a tool, it is the trained model in that directory or, if there is
-    none yet, its newest training checkpoint.
-
-    Raises:
-        CheckpointError: If it cannot be downloaded, or an interrupted save cannot be undone.
+    none yet, its newest training checkpoint. Raises `CheckpointError` if it cannot be downloaded,
+    or an interrupted save cannot be undone.
     """
     path = os.fspath(path)
     if hub.is_hub_name(path):
@@ -113,11 +108,9 @@ def resolve(path: str | os.PathLike) -> str:
 def tokenizer_directory(path: str | os.PathLike) -> str:
     """Returns the local directory of the tokenizer of a checkpoint, as `resolve` finds it.
 
-    It is the folder of the Transformer, if `modules.json` names one.
-
-    Raises:
-        CheckpointError: If there is no such file or directory, it cannot be downloaded, an
-            interrupted save cannot be undone, or `modules.json` is damaged.
+    It is the folder of the Transformer, if `modules.json` names one. Raises `CheckpointError` if
+    there is no such file or directory, it cannot be downloaded, an interrupted save cannot be
+    undone, or `modules.json` is damaged.
     """
     path = os.fspath(path)
     if hub.is_hub_name(path):

@@ -136,9 +136,8 @@ _FILE = object_of(
 def read_own(directory: str) -> ModelDescription:
     """Reads the `bert_tf.json` of a directory.
 
-    Raises:
-        CheckpointError: If the file is damaged or of a newer version.
-        ConfigError: If a value is out of range.
+    Raises `CheckpointError` if the file is damaged or of a newer version, and `ConfigError` if a
+    value is out of range.
     """
     path = os.path.join(directory, CONFIG_FILE)
     values = read_json(path, _ANY_VERSION)

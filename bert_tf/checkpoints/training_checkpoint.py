@@ -56,9 +56,8 @@ def describe_model(model) -> dict:
 def load_training_checkpoint(path: str) -> tuple[ModelDescription, ModelSource]:
     """Builds the model that was trained and loads the weights of a directory `ckpt-<step>`.
 
-    Raises:
-        CheckpointError: If the checkpoint is damaged, its model is not one of this package's, or
-            it has LoRA weights that are not merged.
+    Raises `CheckpointError` if the checkpoint is damaged, its model is not one of this package's,
+    or it has LoRA weights that are not merged.
     """
     tensors, state = read_checkpoint(path)
     tensors = {name: v for name, v in tensors.items() if name.startswith("model/")}

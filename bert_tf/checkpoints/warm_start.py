@@ -43,10 +43,9 @@ def load_encoder_and_decoder(
 ):
     """Builds a model of two checkpoints. See `BertEncoderDecoder.from_encoder_decoder_pretrained`.
 
-    Raises:
-        CheckpointError: If a checkpoint cannot be read or does not fit its configuration.
-        ConfigError: If a configuration describes a network that is not supported.
-        UserError: If the two do not fit, one is quantized, or an option is unknown or out of range.
+    Raises `CheckpointError` if a checkpoint cannot be read or does not fit its configuration.
+    Raises `ConfigError` if a configuration describes a network that is not supported. Raises
+    `UserError` if the two do not fit, one is quantized, or an option is unknown or out of range.
     """
     quantization = options.get("quantization")
     rule = "must be left out: a model with new weights is trained first"

@@ -108,8 +108,7 @@ class Target:
     def scores_of_all(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the scores of all answers, float32 `[B, A]`, with their gradients.
 
-        Raises:
-            UserError: If one is NaN or infinite.
+        Raises `UserError` if one is NaN or infinite.
         """
         scores = self._scores(tokens)
         if self._axes[-1:] == (WORD_AXIS,):

@@ -68,12 +68,10 @@ def checked_dense(
 ) -> tuple[tf.Tensor, DenseEpilogue]:
     """Returns x and the epilogue, all of one dtype.
 
-    Shapes other than the rank of x are not checked here: see `check_dense_shapes`.
-
-    Raises:
-        TypeError: If a dtype is not float32, bfloat16 or float16, or if the dtypes differ.
-        ValueError: If x is not a matrix, the activation is unknown or combined with a residual or
-            LayerNorm, one of gamma and beta is missing, or epsilon is negative.
+    Shapes other than the rank of x are not checked here: see `check_dense_shapes`. Raises
+    `TypeError` if a dtype is not float32, bfloat16 or float16, or if the dtypes differ, and
+    `ValueError` if x is not a matrix, the activation is unknown or combined with a residual or
+    LayerNorm, one of gamma and beta is missing, or epsilon is negative.
     """
     x, bias, residual, gamma, beta = float_tensors(
         x=x, bias=bias, residual=residual, gamma=gamma, beta=beta

@@ -197,8 +197,7 @@ def needs_static_shapes() -> bool:
 def float_tensors(**arguments) -> list[tf.Tensor | None]:
     """Converts the arguments to tensors of the dtype of the first one; None stays None.
 
-    Raises:
-        TypeError: If the first is not float32, bfloat16 or float16, or if the dtypes differ.
+    Raises `TypeError` if the first is not float32, bfloat16 or float16, or if the dtypes differ.
     """
     tensors: list[tf.Tensor | None] = []
     first_name, dtype = None, None
@@ -247,9 +246,8 @@ def check_shapes(x: tf.Tensor, residual: tf.Tensor | None = None, **vectors) -> 
 def dropout_arguments(rate: float, seed) -> tuple[float, tf.Tensor]:
     """Returns the rate as a float and the seed as a scalar int64, 0 without a seed.
 
-    Raises:
-        ValueError: If the rate is not in [0, 1), is above 0 and there is no seed, or the seed is
-            not an integer.
+    Raises `ValueError` if the rate is not in [0, 1), is above 0 and there is no seed, or the seed
+    is not an integer.
     """
     rate = float(rate)
     if not 0.0 <= rate < 1.0:
@@ -266,9 +264,7 @@ def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
     """Converts a seed to the scalar int64 that the ops take.
 
     None, for calls without dropout, becomes 0. Python integers of up to 64 bits keep their bits.
-
-    Raises:
-        ValueError: If the seed is not an int or a scalar integer tensor.
+    Raises `ValueError` if the seed is not an int or a scalar integer tensor.
     """
     if seed is None:
         return tf.constant(0, tf.int64)
@@ -287,11 +283,9 @@ def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
 def self_attention_tensors(qkv, row_splits, rule) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
     """Returns the first two arguments of `varlen_attention` as tensors, and the distance bias.
 
-    The bias is in float32 and in a list, which is empty without one.
-
-    Raises:
-        TypeError: If the dtype of `qkv`, `row_splits` or the distance bias is not supported.
-        ValueError: If shapes do not match.
+    The bias is in float32 and in a list, which is empty without one. Raises `TypeError` if the
+    dtype of `qkv`, `row_splits` or the distance bias is not supported, and `ValueError` if shapes
+    do not match.
     """
     qkv, bias = float_tensors(qkv=qkv, distance_bias=rule.distance_bias)
     if not qkv.shape.is_compatible_with([None, 3, None, None]):
@@ -314,9 +308,8 @@ def self_attention_tensors(qkv, row_splits, rule) -> tuple[tf.Tensor, tf.Tensor,
 def row_splits_tensor(name: str, row_splits) -> tf.Tensor:
     """Returns row splits as a tensor.
 
-    Raises:
-        TypeError: If the dtype is neither int32 nor int64.
-        ValueError: If they are not a vector with one element or more.
+    Raises `TypeError` if the dtype is neither int32 nor int64, and `ValueError` if they are not a
+    vector with one element or more.
     """
     row_splits = tf.convert_to_tensor(row_splits)
     if row_splits.dtype not in (tf.int32, tf.int64):
@@ -334,8 +327,7 @@ def row_splits_tensor(name: str, row_splits) -> tf.Tensor:
 def multiplies_bfloat16(tokens: tf.Tensor, compute_dtype: str | None) -> bool:
     """Returns whether matrix products of the tokens are computed in bfloat16.
 
-    Raises:
-        ValueError: If `compute_dtype` is neither None nor "bfloat16".
+    Raises `ValueError` if `compute_dtype` is neither None nor "bfloat16".
     """
     if compute_dtype not in (None, "bfloat16"):
         raise ValueError(

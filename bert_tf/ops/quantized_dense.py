@@ -265,9 +265,8 @@ quantized_dense_reference = native.reference_of(
 def quantized_kernel(name: str, kernel: QuantizedKernel) -> QuantizedKernel:
     """Returns the kernel, the argument `name` of an op, as tensors.
 
-    Raises:
-        TypeError: If a tensor has another dtype.
-        ValueError: If `static_scale` has another shape.
+    Raises `TypeError` if a tensor has another dtype, and `ValueError` if `static_scale` has another
+    shape.
     """
     kernel = QuantizedKernel(*(tf.convert_to_tensor(part) for part in kernel))
     dtypes = tuple(part.dtype for part in kernel)

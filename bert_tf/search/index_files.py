@@ -72,8 +72,7 @@ def stored_size(vector_size: int, precision: str) -> int:
 def read_index(path: str | os.PathLike) -> dict[str, Any]:
     """Returns the content of index.json.
 
-    Raises:
-        DataError: If the directory is not an index, or is one of another version.
+    Raises `DataError` if the directory is not an index, or is one of another version.
     """
     return read_json(os.path.join(path, INDEX), _INDEX_SCHEMA, DataError)
 
@@ -98,8 +97,7 @@ def require_index_or_nothing(path: str | os.PathLike) -> None:
 def open_array(path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
     """Opens a `.npy` file by memory map.
 
-    Raises:
-        DataError: If it is not the file of an array of this shape and type.
+    Raises `DataError` if it is not the file of an array of this shape and type.
     """
     try:
         require_regular(path)
@@ -137,8 +135,7 @@ def array_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
 def item_line(item: dict[str, Any]) -> bytes:
     """Returns the line of an item in items.jsonl.
 
-    Raises:
-        UserError: If `parse_item` would refuse it, or it is not JSON in UTF-8.
+    Raises `UserError` if `parse_item` would refuse it, or it is not JSON in UTF-8.
     """
     try:
         values = {name: as_json(value) for name, value in item.items()}
@@ -153,11 +150,7 @@ def item_line(item: dict[str, Any]) -> bytes:
 
 
 def parse_item(line: bytes, path: str) -> dict[str, Any]:
-    """Returns the item of a line.
-
-    Raises:
-        DataError: If the line is damaged.
-    """
+    """Returns the item of a line. Raises `DataError` if the line is damaged."""
     return parse_json(line, path, _ITEM_SCHEMA, DataError)
 
 

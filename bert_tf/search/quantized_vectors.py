@@ -171,8 +171,7 @@ def quantized_top_k(
 def checked_ranges(ranges: np.ndarray, size: int) -> np.ndarray:
     """Returns `ranges` as float32 `[2, size]`.
 
-    Raises:
-        UserError: If they have another shape, or are not finite or not in order.
+    Raises `UserError` if they have another shape, or are not finite or not in order.
     """
     ranges = as_array(ranges, "ranges")
     with np.errstate(over="ignore"):

@@ -50,8 +50,7 @@ _SUPPORTED = {
 def read_model(path: str | os.PathLike) -> dict[str, Any]:
     """Returns `pieces` (texts with scores), `types`, `unk_id` and `charsmap` of a Unigram model.
 
-    Raises:
-        DataError: If the file cannot be read, or is malformed or a model of another kind.
+    Raises `DataError` if the file cannot be read, or is malformed or a model of another kind.
     """
     content = read_bytes(path, "a sentencepiece model", DataError)
     pieces, types, trainer, normalizer = [], [], {}, {}
@@ -91,11 +90,8 @@ def _fields(data: bytes, names: dict[int, tuple[str, int]]) -> Iterator[tuple[st
     """Yields the named fields of a message: integers, or the bytes of all other values.
 
     It reads one field at a time: protobuf's reader of unknown messages takes 50 times the file's
-    size.
-
-    Raises:
-        ValueError: If the message is malformed, or a field has another encoding.
-        IndexError: If it is truncated.
+    size. Raises `ValueError` if the message is malformed, or a field has another encoding, and
+    `IndexError` if it is truncated.
     """
     place = 0
     while place < len(data):
@@ -136,11 +132,8 @@ def charsmap_rules(encoded: str) -> dict[str, str]:
     """Returns what strings become in a `precompiled_charsmap`.
 
     Matches Hugging Face's `tokenizers`: strings of more than 5 bytes, and those that begin with
-    another one, are not looked up, and are left out here.
-
-    Raises:
-        DataError: If it is malformed, or makes more text than it has bytes, as when rules share a
-            long one.
+    another one, are not looked up, and are left out here. Raises `DataError` if it is malformed, or
+    makes more text than it has bytes, as when rules share a long one.
     """
     rules: dict[str, str] = {}
     made = 0

@@ -120,8 +120,7 @@ class Parts:
 def read(path: str | os.PathLike, any_kind: bool = False) -> dict[str, Any]:
     """Reads a `tokenizer.json`, with `any_kind` also that of another kind of tokenizer.
 
-    Raises:
-        DataError: If it cannot be read, or its values are of wrong types.
+    Raises `DataError` if it cannot be read, or its values are of wrong types.
     """
     content = read_json(path, _CONTENT, DataError, most_containers=_MOST_CONTAINERS)
     if is_subword(content) or not any_kind:
@@ -138,9 +137,7 @@ def is_subword(definition: dict[str, Any]) -> bool:
 def parse(definition: dict[str, Any]) -> Parts:
     """Returns the parts of a definition.
 
-    Raises:
-        DataError: If it is inconsistent.
-        ConfigError: If a part of it is not supported.
+    Raises `DataError` if it is inconsistent, and `ConfigError` if a part of it is not supported.
     """
     check(definition, _DEFINITION, None, DataError)
     model = definition["model"]

@@ -35,11 +35,9 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
     """Returns the constructor arguments of `SubwordTokenizer` that a directory sets.
 
     `definition` is the content of `tokenizer.json`, or its path; None: that of the directory.
-
-    Raises:
-        DataError: If there is no tokenizer, or a file cannot be read.
-        ConfigError: If the configuration says what is not supported.
-        CheckpointError: If an interrupted save in the directory cannot be undone.
+    Raises `DataError` if there is no tokenizer, or a file cannot be read. Raises `ConfigError` if
+    the configuration says what is not supported. Raises `CheckpointError` if an interrupted save in
+    the directory cannot be undone.
     """
     recover(directory)
     definition = read_definition(directory) if definition is None else definition
@@ -69,11 +67,8 @@ def read_definition(directory: str | os.PathLike) -> dict[str, Any] | None:
     """Returns the `tokenizer.json` of a directory, or what other files of it say in that form.
 
     It may be that of another kind of tokenizer (`subword_definition.is_subword`). None if there is
-    no file.
-
-    Raises:
-        DataError: If a file cannot be read.
-        CheckpointError: If an interrupted save in the directory cannot be undone.
+    no file. Raises `DataError` if a file cannot be read, and `CheckpointError` if an interrupted
+    save in the directory cannot be undone.
     """
     recover(directory)
     path = os.path.join(directory, tokenizer_files.TOKENIZER_FILE)

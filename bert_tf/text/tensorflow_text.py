@@ -26,8 +26,7 @@ _LOADING = threading.Lock()  # a module that is loaded twice crashes at the end 
 def explained_import():
     """Makes the error of an import of tensorflow-text say what to install.
 
-    Raises:
-        ImportError: If it is not installed for this TensorFlow.
+    Raises `ImportError` if it is not installed for this TensorFlow.
     """
     try:
         yield

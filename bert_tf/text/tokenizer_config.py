@@ -127,9 +127,8 @@ _SUPPORTED = object_of(
 def read(directory: str | os.PathLike) -> dict[str, Any]:
     """Returns the `tokenizer_config.json` of a directory, or no keys if there is none.
 
-    Raises:
-        DataError: If it cannot be read.
-        ConfigError: If it says that text becomes ids in a way that is not supported.
+    Raises `DataError` if it cannot be read, and `ConfigError` if it says that text becomes ids in a
+    way that is not supported.
     """
     path = os.path.join(directory, CONFIG_FILE)
     if not os.path.exists(path):

@@ -99,8 +99,7 @@ def read(
 def _merged(options: dict[str, Any], config: dict[str, Any], directory: str) -> dict[str, Any]:
     """Returns the options of both files. The configuration overrides the definition.
 
-    Raises:
-        ConfigError: If they name different special tokens, or number of separators.
+    Raises `ConfigError` if they name different special tokens, or number of separators.
     """
     for name in ("unk_token", "cls_token", "sep_token"):
         if options.get(name, config.get(name)) != config.get(name, options.get(name)):
@@ -129,10 +128,8 @@ def check_case(
     The original's `validate_case_matches_checkpoint` decides by the names of checkpoints.
 
     `lowercase` is None if neither the caller nor the files of the `directory` set it. If the caller
-    did (`given`), a choice that does not fit is logged.
-
-    Raises:
-        ConfigError: If the vocabulary is cased and `lowercase` is None.
+    did (`given`), a choice that does not fit is logged. Raises `ConfigError` if the vocabulary is
+    cased and `lowercase` is None.
     """
     cased = is_cased(vocabulary)
     if lowercase is None and cased:
@@ -190,8 +187,7 @@ def refuse_other(vocabulary: Sequence[str], directory: str | os.PathLike) -> Non
 def read_if_exists(directory: str | os.PathLike, name: str, kind: Kind) -> dict[str, Any]:
     """Returns the content of a JSON file of `kind`, or no keys if the directory has none.
 
-    Raises:
-        DataError: If it cannot be read.
+    Raises `DataError` if it cannot be read.
     """
     path = os.path.join(directory, name)
     return read_json_if_any(path, kind, DataError)

@@ -131,10 +131,8 @@ def as_strings(
     """Returns texts, the argument `name` of a public function, as a tensor.
 
     The row splits of a RaggedTensor become int64, those of all ragged results of this package.
-    `ranks` are the ranks that it may have, (0, 1) or (1,); None allows all.
-
-    Raises:
-        ConfigError: If they are not strings, or have another rank or an unknown one.
+    `ranks` are the ranks that it may have, (0, 1) or (1,); None allows all. Raises `ConfigError` if
+    they are not strings, or have another rank or an unknown one.
     """
     if isinstance(texts, tf.RaggedTensor):
         strings = texts.with_row_splits_dtype(tf.int64)
@@ -158,8 +156,7 @@ def as_strings(
 def map_strings(function: Callable, texts: TextLike) -> tf.RaggedTensor | tf.Tensor:
     """Applies a function of strings `[B]` to strings of any shape.
 
-    Raises:
-        ConfigError: If `texts` are not strings.
+    Raises `ConfigError` if `texts` are not strings.
     """
     texts = as_strings(texts, "texts")
     if isinstance(texts, tf.RaggedTensor):

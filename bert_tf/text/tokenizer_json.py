@@ -84,8 +84,7 @@ _DEFINITION = object_of(
 def flat(step: dict | None, key: str) -> list[dict[str, Any]]:
     """Returns the steps of a Sequence, which are below `key`, or the only step.
 
-    Raises:
-        ConfigError: If they are not objects.
+    Raises `ConfigError` if they are not objects.
     """
     if step is None:
         return []
@@ -102,10 +101,8 @@ def _parts(sequence: dict, key: str) -> list[dict[str, Any]]:
 def complete_step(step: dict | None, key: str, ids: Mapping[str, int]) -> dict | None:
     """Returns a step, or a Sequence of steps below `key`, with all keys that `tokenizers` needs.
 
-    `ids` are those of the pieces. `special_tokens` must have accepted a post-processor.
-
-    Raises:
-        ConfigError: If the parts of a Sequence are not objects.
+    `ids` are those of the pieces. `special_tokens` must have accepted a post-processor. Raises
+    `ConfigError` if the parts of a Sequence are not objects.
     """
     if step is None:
         return None
@@ -195,11 +192,9 @@ def _tokens(items: list[dict]) -> list[tuple]:
 def wordpiece_options(content: Mapping[str, Any], path: str | os.PathLike) -> dict[str, Any]:
     """Returns the constructor arguments of `BertTokenizer` that a `tokenizer.json` sets.
 
-    Keys that are missing are BERT's; `tokenizers` writes all of them.
-
-    Raises:
-        DataError: If a value is of a wrong type. The message names the file `path`.
-        ConfigError: If a part is not supported.
+    Keys that are missing are BERT's; `tokenizers` writes all of them. Raises `DataError` if a value
+    is of a wrong type. The message names the file `path`. Raises `ConfigError` if a part is not
+    supported.
     """
     check(content, _SUPPORTED, path, ConfigError)
     check(content, _DEFINITION, path, DataError)

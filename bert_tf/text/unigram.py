@@ -35,9 +35,8 @@ _EXTEND, _PREPEND, _CONTROL = 1, 2, 3  # Grapheme_Cluster_Break, as far as it ma
 def steps(normalizer: dict | None) -> list[Step]:
     """Returns the steps of the `normalizer` in a `tokenizer.json`.
 
-    Raises:
-        ConfigError: If a step is not supported. The message says which are.
-        DataError: If a `precompiled_charsmap` is malformed.
+    Raises `ConfigError` if a step is not supported. The message says which are. Raises `DataError`
+    if a `precompiled_charsmap` is malformed.
     """
     found: list[Step] = []
     pending = flat(normalizer, "normalizers")[::-1]

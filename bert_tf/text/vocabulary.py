@@ -73,8 +73,7 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
 def read_lines(path: str | os.PathLike, what: str) -> list[str]:
     """Returns the lines of a file in UTF-8, which must be `what`.
 
-    Raises:
-        DataError: If it cannot be read. The message names the file and the line.
+    Raises `DataError` if it cannot be read. The message names the file and the line.
     """
     content = read_bytes(path, what, DataError)
     try:
@@ -114,8 +113,7 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
 def in_order(pieces: Mapping[int, str], count: int, place: Any, first: int = 0) -> list[str]:
     """Returns `count` pieces in the order of their ids, which must follow each other from `first`.
 
-    Raises:
-        DataError: If an id is missing. The message names the `place` of the pieces.
+    Raises `DataError` if an id is missing. The message names the `place` of the pieces.
     """
     ids = range(first, first + count)
     missing = next((index for index in ids if index not in pieces), None)
@@ -128,9 +126,8 @@ def in_order(pieces: Mapping[int, str], count: int, place: Any, first: int = 0) 
 def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None = None) -> None:
     """Checks that a vocabulary is not empty and has no empty or repeated pieces.
 
-    Raises:
-        DataError: If it is or has. The message names the line of the file `path`, or the index if
-            `path` is None.
+    Raises `DataError` if it is or has. The message names the line of the file `path`, or the index
+    if `path` is None.
     """
 
     def place(index: int) -> str:

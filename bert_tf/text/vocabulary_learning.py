@@ -132,11 +132,9 @@ def learn_from_counts(
 ) -> list[str]:
     """Learns a vocabulary from words with their counts, which may be sums over several shards.
 
-    The other arguments and the result are those of `learn_vocabulary`.
-
-    Raises:
-        ConfigError: If an option has an invalid value.
-        DataError: If no word is frequent enough, or `vocabulary_size` is too small.
+    The other arguments and the result are those of `learn_vocabulary`. Raises `ConfigError` if an
+    option has an invalid value, and `DataError` if no word is frequent enough, or `vocabulary_size`
+    is too small.
     """
     require(algorithm in ALGORITHMS, f"must be one of {ALGORITHMS}", algorithm=algorithm)
     if min_frequency < 1 or max_characters < 1 or num_unused < 0:
@@ -177,8 +175,7 @@ def learn_from_counts(
 def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Iterator[str]:
     """Yields the lines of UTF-8 text files, without their line ends.
 
-    Raises:
-        DataError: If a file cannot be read or a line is not UTF-8.
+    Raises `DataError` if a file cannot be read or a line is not UTF-8.
     """
     shown = {"unit": "B", "unit_scale": True, "disable": not progress}
     try:

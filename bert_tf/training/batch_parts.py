@@ -63,10 +63,7 @@ def accumulated_gradients(
 ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
     """Returns the loss and the gradients of a batch, from one part after the other.
 
-    Args:
-        parts: The batch.
-        gradients_of: Returns the loss and the gradients of the data of a part, which add up.
-        variables: The variables of the gradients.
+    `gradients_of` returns the loss and the gradients of the data of a part, which add up.
     """
     unused = set()
 
@@ -97,17 +94,11 @@ def cached_gradients(
     losses: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
     variables: Sequence[keras.Variable],
 ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-    """Returns the loss of a batch and its gradients.
+    """Returns the loss of a batch and its gradients, None for an unused variable.
 
-    Args:
-        model: A function of token dictionaries to vectors float32 `[B, …]`.
-        x: The token dictionary of the batch.
-        mini_batch_size: The maximum number of examples that are encoded at once.
-        losses: A function of the vectors of the batch: the loss, and the loss to differentiate.
-        variables: The variables to differentiate with respect to.
-
-    Returns:
-        The loss, and the gradients, None for an unused variable.
+    `model` turns the token dictionary `x` into vectors float32 `[B, …]`, of at most
+    `mini_batch_size` examples at once. `losses` returns, for the vectors of the batch, the loss and
+    the loss to differentiate.
     """
     states = seed_states(model)
     before = [tf.convert_to_tensor(state) for state in states]

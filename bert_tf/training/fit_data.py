@@ -35,13 +35,8 @@ _BATCHES = (tf.data.Dataset, DistributedAdapter)  # what has an `element_spec`
 def fit_data(model: Any, given: dict[str, Any], token_budget: int | None) -> dict[str, Any]:
     """Returns all arguments of Keras's `fit`, with batches of tokens in place of texts.
 
-    Args:
-        model: A `TrainingModel`.
-        given: All arguments of `fit`; `class_weight` as `model.class_weights` returned it.
-        token_budget: See `TaskModel.fit`.
-
-    Raises:
-        UserError, DataError: See `TaskModel.fit`.
+    `given` are all arguments of `TaskModel.fit`, which documents the errors; `class_weight` is what
+    `model.class_weights` returned.
     """
     x, y, weights = map(given.get, DATA)
     x, y = _read(model, x, y)
@@ -76,13 +71,7 @@ def evaluation_data(
 ) -> dict[str, Any]:
     """Returns `x`, `y`, `sample_weight`, `batch_size` as Keras's `evaluate` takes them.
 
-    Args:
-        model: A `TrainingModel`.
-        x, y, sample_weight, batch_size: The arguments of the user.
-        training: Whether the data are to be trained on.
-
-    Raises:
-        UserError, DataError: See `TaskModel.evaluate`.
+    The errors are those of `TaskModel.evaluate`. With `training`, the data are to be trained on.
     """
     x, y = _read(model, x, y)
     epochs = TextEpochs(_new_seed(model.distribute_strategy)) if training else None
@@ -95,11 +84,8 @@ def evaluation_data(
 def one_batch(model: Any, x: Any, y: Any, sample_weight: Any, training: bool) -> dict[str, Any]:
     """Returns `x`, `y`, `sample_weight` of a single batch, with a token dictionary for texts.
 
-    The arguments are those of `evaluation_data`.
-
-    Raises:
-        UserError: If texts do not make one batch.
-        DataError: See `evaluation_data`.
+    The arguments and errors are those of `evaluation_data`, and a `UserError` if texts do not make
+    one batch.
     """
     data = evaluation_data(model, x, y, sample_weight, ALL_ROWS, training)
     del data["batch_size"]
@@ -129,14 +115,9 @@ def prepared_data(
 ) -> dict[str, Any]:
     """Returns data that are read as arguments for Keras: texts become batches of tokens.
 
-    Args:
-        model: A `TrainingModel`.
-        x, y, sample_weight: What `Preprocessor.read` and `read_labels` returned, and the weights.
-        batch_size, training, **options: See `text_batches`.
-        class_weight: See Keras's `fit`.
-
-    Raises:
-        UserError: If `token_budget` or labels do not fit the data.
+    `x` and `y` are what `Preprocessor.read` and `read_labels` returned; the others are arguments of
+    Keras's `fit` and of `text_batches`. Raises `UserError` if `token_budget` or labels do not fit
+    the data.
     """
     token_budget = options.get("token_budget")
     if token_budget is not None:
@@ -186,12 +167,10 @@ def text_batches(
 
     Args:
         preprocessor: The `Preprocessor` of the task.
-        x: What its `read` returned.
-        y: What its `targets` returned.
+        x, y: What its `read` and `targets` returned.
         sample_weight: The weight of each example, or None.
         batch_size: The number of rows of a batch; None for 32.
-        shuffle: Whether each epoch has a different order.
-        training: Whether the batches are for training, not for evaluation.
+        shuffle, training: Whether each epoch has a different order; whether batches are trained on.
         token_budget: In place of `batch_size`, the maximum number of tokens of a batch.
         epochs: The epochs of the texts; None for the first one of seed 0.
         share: The part of each batch that this worker computes, in a batch for each of its
@@ -229,11 +208,7 @@ def text_batches(
 
 @contextlib.contextmanager
 def as_data_errors():
-    """Turns what a graph says about text, tokens or labels into a `DataError`.
-
-    Raises:
-        DataError: If the graph finds malformed text, an unknown label or an id out of range.
-    """
+    """Raises a `DataError` for what a graph says about malformed text, unknown labels or ids."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

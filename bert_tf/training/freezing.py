@@ -78,11 +78,7 @@ def reinitialize_top_layers(
 
 
 def encoder_blocks(model: keras.Model, num_layers: int) -> list[keras.layers.Layer]:
-    """Returns the blocks of the encoder, of which there must be at least `num_layers`.
-
-    Raises:
-        UserError: If there are fewer.
-    """
+    """Returns the encoder's blocks. Raises `UserError` if there are fewer than `num_layers`."""
     blocks = model.backbone.encoder.blocks
     rule = f"must be in [0, {len(blocks)}], the number of blocks"
     require(0 <= num_layers <= len(blocks), rule, UserError, num_layers=num_layers)

@@ -21,15 +21,10 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def set_option(model: Any, name: str, value: Any, assign: Callable[[str, Any], None]) -> None:
-    """Sets an option of a model; that of a built model is checked first.
+    """Sets an option of a model by `assign`, the `__setattr__` of the model's base class.
 
-    Args:
-        model: A model with `check_options`.
-        name, value: The option, one of `option_names` or `fixed_names`.
-        assign: The `__setattr__` of the model's base class.
-
-    Raises:
-        UserError: If the model is built with the option, or its `check_options` refuses the value.
+    Raises `UserError` if the model is built with the option, or its `check_options` refuses the
+    value.
     """
     if hasattr(getattr(type(model), name, None), "__set__"):
         assign = functools.partial(object.__setattr__, model)  # Keras would wrap lists

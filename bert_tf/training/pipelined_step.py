@@ -39,10 +39,8 @@ class _Transfer:
 class _Part(PipelineRun):
     """One part of a batch: forward through all stages within the context, then backward by stage.
 
-    Args:
-        placement: The `PipelinePlacement`.
-        number: The number of the part, for the names of operations: profiles show it.
-        done: For each stage, what must be computed before the stage begins with this part.
+    `number` is that of the part, for the names of operations, which profiles show; `done` is, for
+    each stage, what must be computed before the stage begins with this part.
     """
 
     def __init__(
@@ -97,9 +95,8 @@ class _Part(PipelineRun):
     def backward(self, stage: int, variables: Sequence[keras.Variable]) -> tuple[list, list]:
         """Computes the gradients of a stage, whose later stages must have been computed.
 
-        Returns:
-            The gradients of the variables, None for those that the stage does not use, and those
-            that earlier stages wait for.
+        Returns the gradients of the variables, None for those that the stage does not use, and
+        those that earlier stages wait for.
         """
         used = [each for each in self._transfers if each.source == stage]
         used = [each for each in used if each.gradient is not None]
@@ -128,13 +125,11 @@ def pipelined_gradients(
     The sums are added in the order of the parts, as on one device.
 
     Args:
-        placement: The `PipelinePlacement`.
+        placement: The `PipelinePlacement`; the gradients are on the devices of their stages.
         num_parts: m, the number of parts.
         losses: A function of the number of a part, from 0: its loss, and the loss to differentiate.
-        variables: The variables to differentiate with respect to.
-
-    Returns:
-        The loss, and the gradients on the devices of their stages, None for an unused variable.
+        variables: The variables to differentiate with respect to; the gradient of an unused one
+            is None.
     """
     last = placement.last
     stages = range(last + 1)
@@ -172,12 +167,9 @@ def pipelined_gradients(
 def seeds_of(num_parts: int | tf.Tensor, num_computed: int, model: keras.Model) -> Iterator[None]:
     """Leaves the random states as after `num_parts`, though `num_computed` parts are computed.
 
-    One device does not compute the parts that have no rows, and draws no seeds for them.
-
-    Args:
-        num_parts: The number of parts with rows; a scalar int32 where the batch decides.
-        num_computed: The number of parts that draw seeds within the context, all equally many.
-        model: The model whose layers draw them.
+    One device does not compute the parts that have no rows, and draws no seeds for them. All parts
+    that are computed within the context draw equally many. `num_parts` is a scalar int32 where the
+    batch decides.
     """
     # Else all parts have rows.
     states = seed_states(model) if tf.is_tensor(num_parts) else []

@@ -82,10 +82,8 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def run(self) -> tuple[int, int, int]:
         """Returns the run's first step, its number of steps, and how many of them are warm-up.
 
-        The number of steps is 0 for a schedule without an end.
-
-        Raises:
-            UserError: If `fit` has not found the number of steps.
+        The number of steps is 0 for a schedule without an end. Raises `UserError` if `fit` has not
+        found the number of steps.
         """
         rule = "must be given outside of `fit`, which finds it"
         fix = f"Pass `{type(self).__name__}(..., num_train_steps=...)`."
@@ -100,14 +98,10 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return self._num_steps is not None
 
     def set_run(self, first_step: int, num_steps: int) -> None:
-        """Lets the run begin at the optimizer's step `first_step`.
+        """Lets the run begin at `first_step` of the optimizer, negative for a run that began
+        before.
 
-        Args:
-            first_step: The step, negative for a run that began before the optimizer.
-            num_steps: The number of steps, for a schedule that needs it.
-
-        Raises:
-            UserError: If the run has fewer steps than the warm-up.
+        Raises `UserError` if the run has fewer steps than the warm-up.
         """
         before = self._first_step, self._num_steps
         self._first_step = first_step
@@ -300,13 +294,8 @@ def begin_run(model: keras.Model, arguments: dict[str, Any]) -> None:
     resumed run has the rates of an uninterrupted one. A schedule without a number of steps ends
     with the last of `epochs`. One with a number only begins again with a new optimizer.
 
-    Args:
-        model: The model, which may have another schedule or none.
-        arguments: The arguments of `keras.Model.fit`, all of them.
-
-    Raises:
-        UserError: If the number of batches must be known and is not, or a run is shorter than its
-            warm-up.
+    `arguments` are all those of `keras.Model.fit`. Raises `UserError` if the number of batches must
+    be known and is not, or a run is shorter than its warm-up.
     """
     schedule = _schedule_of(model)
     if schedule is None:

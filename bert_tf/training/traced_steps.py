@@ -39,11 +39,8 @@ class Traces:
     def have_changed(self, model: keras.Model, step: str, settings: Any) -> bool:
         """Returns whether weights or settings are others than at the last call for this step.
 
-        Args:
-            model: The model.
-            step: "train", "test", "predict" or another name. That of "train" also depends on which
-                weights are trained.
-            settings: What else a trace depends on, to be compared with `==`.
+        The step is "train", which also depends on which weights are trained, "test", "predict" or
+        another name. `settings` are what else a trace depends on, to be compared with `==`.
         """
         if self.are_of(model, step, settings):
             return False

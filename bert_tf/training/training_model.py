@@ -121,8 +121,7 @@ class TrainingModel(StepModel):
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Returns `inputs` as a token dictionary, tokenizing them if they are strings.
 
-        Raises:
-            UserError: If there is no tokenizer for strings, or a dictionary lacks an input.
+        Raises `UserError` if there is no tokenizer for strings, or a dictionary lacks an input.
         """
         if not isinstance(inputs, dict):
             return self.preprocessor.tokens_of(inputs)
@@ -221,10 +220,9 @@ class TrainingModel(StepModel):
     def evaluate(self, *args, **kwargs):
         """`keras.Model.evaluate`, also on raw text.
 
-        Raises:
-            UserError: If `y` or `sample_weight` does not have a row for every text, or labels that
-                the loss needs are missing.
-            DataError: If a text or a label is missing, malformed or unknown.
+        Raises `UserError` if `y` or `sample_weight` does not have a row for every text, or labels
+        that the loss needs are missing, and `DataError` if a text or a label is missing, malformed
+        or unknown.
         """
         given = _arguments(keras.Model.evaluate, self, args, kwargs)
         given.update(given.pop("kwargs", {}))

@@ -74,9 +74,8 @@ class ModelSource:
 def read_object(values: dict, path: str) -> ModelDescription:
     """Reads a serialized object of this package, the content of a JSON file.
 
-    Raises:
-        ConfigError: If it is not a model of this package, has LoRA weights, or a value is out of
-            range.
+    Raises `ConfigError` if it is not a model of this package, has LoRA weights, or a value is out
+    of range.
     """
     registered = values.get("registered_name")
     name = str(registered).rpartition(">")[2]
@@ -115,8 +114,7 @@ def _tokenizer(values, path):
 def load_archive(path: str, model: ModelDescription) -> ModelSource:
     """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras.
 
-    Raises:
-        CheckpointError: If the class is unknown, or the weights are damaged or do not fit it.
+    Raises `CheckpointError` if the class is unknown, or the weights are damaged or do not fit it.
     """
     name, options = model.class_name, model.options
     if model_class(name) is None:

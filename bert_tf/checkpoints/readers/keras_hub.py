@@ -116,8 +116,7 @@ def is_keras_hub(values: dict) -> bool:
 def read_config(values: dict, path: str) -> ModelDescription:
     """Reads a serialized keras-hub object, the content of a JSON file.
 
-    Raises:
-        ConfigError: If the network is not a BERT.
+    Raises `ConfigError` if the network is not a BERT.
     """
     name = str(values.get("registered_name", "")).rpartition(">")[2]
     if name not in _CLASSES:
@@ -148,9 +147,7 @@ def config_from_shapes(source) -> BertConfig:
     """Derives the configuration from the shapes of a file's tensors.
 
     This works for keras-hub and tensorflow/models, whose query kernels have shape `[H, N, D]`.
-
-    Raises:
-        CheckpointError: If the tensors are not those of a BERT.
+    Raises `CheckpointError` if the tensors are not those of a BERT.
     """
     if source.format == "keras_hub":
         names = ("reversible_embedding", "position_embedding", "embedding")

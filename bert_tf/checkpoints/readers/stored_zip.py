@@ -61,8 +61,7 @@ class StoredZip:
     def view(self, name: str) -> memoryview:
         """Returns the bytes of a member, after verifying its checksum.
 
-        Raises:
-            CheckpointError: If the member is missing, truncated or damaged.
+        Raises `CheckpointError` if the member is missing, truncated or damaged.
         """
         if name not in self._members:
             raise file_error(self.path, f"hold {name!r}", "no such member")
@@ -89,9 +88,8 @@ class StoredZip:
 def map_file(path: str) -> mmap.mmap:
     """Maps a file into memory to read it.
 
-    Raises:
-        OSError: If it cannot be opened or is not a regular file.
-        ValueError: If it is empty.
+    Raises `OSError` if it cannot be opened or is not a regular file, and `ValueError` if it is
+    empty.
     """
     with open_regular(path) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

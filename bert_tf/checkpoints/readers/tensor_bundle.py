@@ -213,16 +213,14 @@ class TensorBundle:
     def read(self, name: str) -> np.ndarray:
         """Returns the values of one numeric tensor; a view of the file unless it is partitioned.
 
-        Raises:
-            CheckpointError: If it is damaged or not numeric.
+        Raises `CheckpointError` if it is damaged or not numeric.
         """
         return self._read(name.encode())
 
     def read_string(self, name: str, max_bytes: int) -> bytes:
         """Returns the value of a tensor that is one string of at most `max_bytes`.
 
-        Raises:
-            CheckpointError: If it is damaged, longer than `max_bytes` or not one string.
+        Raises `CheckpointError` if it is damaged, longer than `max_bytes` or not one string.
         """
         key = name.encode()
         entry = self._entries.get(key)

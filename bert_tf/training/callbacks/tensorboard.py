@@ -32,56 +32,6 @@ _SCALARS = _metadata("scalars", _SCALAR)
 _HISTOGRAMS = _metadata("histograms", _TENSOR)
 
 
-class EventFile:
-    """Scalars and histograms of steps.
-
-    Args:
-        directory: The directory of the event files. Each start of a run adds a file.
-
-    Example:
-        >>> from bert_tf.training.callbacks.tensorboard import EventFile
-        >>> EventFile("tensorboard").write(100, scalars={"loss": 0.5})
-    """
-
-    def __init__(self, directory: str | os.PathLike):
-        self.directory = os.fspath(directory)
-        self._writer = None
-
-    def write(
-        self,
-        step: int,
-        scalars: dict[str, float] | None = None,
-        histograms: dict[str, np.ndarray] | None = None,
-    ) -> None:
-        """Writes the values of a step.
-
-        Args:
-            step: The step.
-            scalars: Numbers by name.
-            histograms: Rows of left edge, right edge and count, `[K, 3]`, by name.
-
-        Raises:
-            UserError: If the files cannot be written.
-        """
-        try:
-            if self._writer is None:
-                self._writer = tf.summary.create_file_writer(self.directory)
-            with self._writer.as_default(step):
-                for name, value in (scalars or {}).items():
-                    tf.summary.write(name, tf.constant(value, tf.float32), metadata=_SCALARS)
-                for name, rows in (histograms or {}).items():
-                    tf.summary.write(name, tf.constant(rows, tf.float64), metadata=_HISTOGRAMS)
-            self._writer.flush()
-        except tf.errors.OpError as error:
-            # "{{node}} path; what the system said", and then lines of what follows from it.
-            reason = error.message.splitlines()[0].rpartition("; ")[2]
-            raise UserError(
-                f"{self.directory} must be a writable directory. Received at step {step}: "
-                f"{reason}. Make room and start again: the run is resumed from its newest "
-                "checkpoint."
-            ) from None
-
-
 class TensorBoardScalars:
     """Writes each value as a scalar per step: `tensorboard --logdir=<directory>` shows them.
 
@@ -95,11 +45,32 @@ class TensorBoardScalars:
 
     def __init__(self, directory: str | os.PathLike):
         self.directory = os.fspath(directory)
-        self._file = EventFile(directory)
+        self._writer = None
 
-    def write(self, step: int, values: dict[str, float]) -> None:
-        """Writes the values. Raises `UserError` if the files cannot be written."""
-        self._file.write(step, scalars=values)
+    def write(
+        self, step: int, values: dict[str, float], histograms: dict[str, np.ndarray] | None = None
+    ) -> None:
+        """Writes the values, and rows of left edge, right edge and count, `[K, 3]`, by name.
+
+        Raises `UserError` if the files cannot be written.
+        """
+        try:
+            if self._writer is None:
+                self._writer = tf.summary.create_file_writer(self.directory)
+            with self._writer.as_default(step):
+                for name, value in values.items():
+                    tf.summary.write(name, tf.constant(value, tf.float32), metadata=_SCALARS)
+                for name, rows in (histograms or {}).items():
+                    tf.summary.write(name, tf.constant(rows, tf.float64), metadata=_HISTOGRAMS)
+            self._writer.flush()
+        except tf.errors.OpError as error:
+            # "{{node}} path; what the system said", and then lines of what follows from it.
+            reason = error.message.splitlines()[0].rpartition("; ")[2]
+            raise UserError(
+                f"{self.directory} must be a writable directory. Received at step {step}: "
+                f"{reason}. Make room and start again: the run is resumed from its newest "
+                "checkpoint."
+            ) from None
 
 
 def histogram(values: np.ndarray, limits: tuple[float, float] | None = None) -> np.ndarray:
@@ -175,7 +146,7 @@ class TensorBoardHistograms(StepCallback):
         super().__post_init__()
         if self.every is not None and self.every < 1:
             raise UserError(f"`every` must be at least 1, or None. Received: every={self.every}")
-        self._file = EventFile(self.directory)
+        self._file = TensorBoardScalars(self.directory)
         self._written = None  # the last step that was written
 
     def on_train_begin(self, logs=None):
@@ -207,9 +178,7 @@ class TensorBoardHistograms(StepCallback):
 def summaries(backbone: Any, tokens: dict[str, Any]) -> tuple[dict, dict]:
     """Returns the scalars and the histograms of `TensorBoardHistograms`, each by name.
 
-    Args:
-        backbone: The `BertBackbone`.
-        tokens: What it takes, `[B, T]`.
+    `tokens` are what the `BertBackbone` takes, `[B, T]`.
     """
     outputs = backbone(tokens, output_hidden_states=True, output_attentions=True)
     is_real = backbone.padding_mask_of(tokens).numpy()  # [B, T]

@@ -77,10 +77,8 @@ def write_checkpoint(
 ) -> None:
     """Writes `ckpt-<step>` atomically: the variables by name, and the values of `state.json`.
 
-    The tensors have any shape and any dtype that safetensors supports.
-
-    Raises:
-        CheckpointError: If it cannot be written. Older checkpoints are not changed.
+    The tensors have any shape and any dtype that safetensors supports. Raises `CheckpointError` if
+    it cannot be written. Older checkpoints are not changed.
     """
     path = checkpoint_path(directory, step)
     try:
@@ -104,8 +102,7 @@ def write_checkpoint(
 def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict]:
     """Returns the tensors and the state that were passed to `write_checkpoint`.
 
-    Raises:
-        DamagedCheckpoint: If a file is missing, truncated or changed.
+    Raises `DamagedCheckpoint` if a file is missing, truncated or changed.
     """
     manifest = read_json(os.path.join(path, MANIFEST), _MANIFEST, DamagedCheckpoint)
     for name, expected in manifest["files"].items():

@@ -270,8 +270,7 @@ class TrainingCheckpoint(StepCallback):
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns the variables of the model and of the optimizer by name, without metrics.
 
-    Raises:
-        UserError: If the model is not compiled with an optimizer.
+    Raises `UserError` if the model is not compiled with an optimizer.
     """
     if getattr(model, "optimizer", None) is None:
         received = "a model without one. Call `compile` before `restore`."
@@ -375,8 +374,7 @@ def assign(
 ) -> None:
     """Assigns the tensors of a checkpoint to the variables of the same names.
 
-    Raises:
-        CheckpointError: If names or shapes differ.
+    Raises `CheckpointError` if names or shapes differ.
     """
     problems = [f"  missing: {name}" for name in sorted(set(variables) - set(tensors))]
     problems += [f"  not in this model: {name}" for name in sorted(set(tensors) - set(variables))]

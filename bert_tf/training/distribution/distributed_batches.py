@@ -118,14 +118,9 @@ def replica_batches(
     """Returns what Keras takes as `x`: batches that are dealt to the replicas with equal tokens.
 
     Keras itself would give each replica the next rows of a batch, and each worker other batches
-    than a single process has.
-
-    Args:
-        strategy: The strategy.
-        make_batches: A function: `make_batches(share=share)` is a dataset of the batches of a
-            worker, one after the other for its replicas. `share` is its `ReplicaShare`.
-        parts: The number of parts that a replica's batch is computed in.
-        class_weight: See `keras.Model.fit`.
+    than a single process has. `make_batches(share=share)` is a dataset of the batches of a worker,
+    one after the other for its replicas; `share` is its `ReplicaShare`. `parts` is the number of
+    parts that a replica's batch is computed in.
     """
     replicas = strategy.num_replicas_in_sync
     local = []

@@ -141,7 +141,6 @@ def largest_of_workers(strategy: tf.distribute.Strategy, number: int) -> int:
 
 @functools.lru_cache(maxsize=1)
 def _largest_function(strategy):
-    """Returns the function of a strategy, which is traced once and not at every exchange."""
     return tf.function(lambda value: tf.reduce_max(strategy.gather(value, axis=0)))
 
 

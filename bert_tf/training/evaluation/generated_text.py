@@ -59,17 +59,10 @@ def rouge_of_texts(
     use_stemmer: bool = True,
     ideographs: bool = False,
 ) -> np.ndarray:
-    """Computes the ROUGE F of each text, from 0 to 100.
+    """Computes the ROUGE F of each text, from 0 to 100, float64 `[n, types]`.
 
-    Args:
-        types: Which of `ROUGE_TYPES`.
-        predicted, references, use_stemmer, ideographs: See `rouge_scores`.
-
-    Returns:
-        float64 `[n, types]`.
-
-    Raises:
-        DataError, UserError: See `rouge_scores`.
+    `types` are some of `ROUGE_TYPES`. The other arguments and the errors are those of
+    `rouge_scores`.
     """
     require_references(predicted, references)
     rouge_scorer = require_package("rouge_score.rouge_scorer", "ROUGE")
@@ -83,11 +76,7 @@ def rouge_of_texts(
 
 
 def require_references(predicted: Sequence[str], references: Sequence[str]) -> None:
-    """Checks that there are texts and one reference, a string, for each.
-
-    Raises:
-        DataError: If not.
-    """
+    """Raises `DataError` if there is no text, or not one reference, a string, for each."""
     if not len(predicted) or len(predicted) != len(references):
         expected = "have one text for each of `predicted`, at least one"
         received = f"len(references)={len(references)}, len(predicted)={len(predicted)}"

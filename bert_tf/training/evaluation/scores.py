@@ -89,10 +89,9 @@ def all_scores(
 
 
 def check_predictions(gold, predicted, problem_type) -> tuple[np.ndarray, np.ndarray]:
-    """Converts gold labels and predictions to arrays and checks their shapes and class ids.
+    """Returns gold labels and predictions as arrays.
 
-    Raises:
-        DataError: If the shapes do not match or a class id is out of range.
+    Raises `DataError` if the shapes do not match or a class id is out of range.
     """
     gold, predicted = np.asarray(gold), np.asarray(predicted, np.float64)
     if gold.dtype.kind not in "biuf":
@@ -119,8 +118,7 @@ def num_classes(predicted: np.ndarray) -> int:
 def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
     """Computes the area under the ROC curve of class 1, from labels `[n]` and its probabilities.
 
-    Raises:
-        UndefinedScore: If all examples are of one class.
+    Raises `UndefinedScore` if all examples are of one class.
     """
     if gold.min() == gold.max():
         raise UndefinedScore(

@@ -81,10 +81,7 @@ class PartialLoss(keras.losses.Loss):
 def partial_losses(loss, batch: BatchShare):
     """Returns the `loss` of `compile` with each loss in it as a `PartialLoss`.
 
-    A loss of which it is not known how it adds up over parts is refused.
-
-    Raises:
-        UserError: If it is not known how a loss adds up over parts.
+    Raises `UserError` for a loss of which it is not known how it adds up over parts.
     """
     return keras.tree.map_structure(lambda one: _partial(one, batch), loss)
 

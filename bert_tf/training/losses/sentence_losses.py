@@ -420,11 +420,7 @@ SENTENCE_LOSSES = {
 
 
 def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
-    """Returns a loss by its name, or the loss itself.
-
-    Raises:
-        UserError: If the name is unknown.
-    """
+    """Returns a loss by its name, or the loss itself. Raises `UserError` if the name is unknown."""
     if isinstance(objective, SentenceLoss):
         return objective
     rule = f"must be one of {sorted(SENTENCE_LOSSES)} or a SentenceLoss"

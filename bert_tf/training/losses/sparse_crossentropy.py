@@ -93,9 +93,7 @@ def class_loss(loss) -> SparseCrossentropy | None:
     """Checks the argument `loss` of `compile` for a model whose loss is cross-entropy.
 
     "auto" and None mean plain cross-entropy, for which None is returned. Other losses are refused.
-
-    Raises:
-        UserError: If it is another loss, or if its `reduction` is not a mean.
+    Raises `UserError` if it is another loss, or if its `reduction` is not a mean.
     """
     if loss is None or loss == "auto":
         return None
@@ -157,10 +155,8 @@ def class_weights_by_id(
 
     The keys of `class_weight` are class ids or, with `labels`, names of classes. A sequence has the
     weights in the order of the ids. The values must be finite and not negative. "balanced" is
-    returned unchanged: `balanced_weights_by_id` needs the labels.
-
-    Raises:
-        UserError: If a class does not exist, or if a weight is negative or not a number.
+    returned unchanged: `balanced_weights_by_id` needs the labels. Raises `UserError` if a class
+    does not exist, or if a weight is negative or not a number.
     """
     if isinstance(class_weight, str) and class_weight == BALANCED:
         return class_weight
@@ -188,8 +184,7 @@ def class_weights_by_id(
 def count_class_ids(class_weight: Any) -> int:
     """Returns how many classes a dictionary of weights by class id is about.
 
-    Raises:
-        UserError: If it is anything else, for which the model would have to know its classes.
+    Raises `UserError` for anything else: the model would have to know its classes.
     """
     is_by_id = isinstance(class_weight, Mapping) and all(
         isinstance(key, numbers.Integral) for key in class_weight
@@ -200,15 +195,9 @@ def count_class_ids(class_weight: Any) -> int:
 
 
 def balanced_weights_by_id(y: Any, num_classes: int) -> dict[int, float]:
-    """Returns the weights of the classes with which all count the same.
+    """Returns `balanced_class_weights` of class ids `[n]`, or one-hot rows `[n, C]`, by the id.
 
-    Args:
-        y: Class ids `[n]`, or one-hot rows `[n, C]`.
-        num_classes: C.
-
-    Raises:
-        UserError: If `y` is not in memory.
-        DataError: If an id is too large.
+    Raises `UserError` if `y` is not in memory, and `DataError` if an id is too large.
     """
     if not isinstance(y, np.ndarray):
         raise UserError(

@@ -109,11 +109,9 @@ class OwnTokenLoss(TokenLoss):
 
 
 def token_weights(y: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:
-    """Returns float32 `[B, T]`: 1 at labelled tokens, times the weight of the row.
+    """Returns float32 `[B, T]`: 1 at tokens with a label, times the weight of the row.
 
-    Args:
-        y: The labels, `[B, T]`; -100 at tokens without one.
-        sample_weight: `[B]` or None.
+    The labels `y`, `[B, T]`, are -100 at tokens without one; `sample_weight` is `[B]` or None.
     """
     weights = tf.cast(tf.not_equal(y, IGNORED), tf.float32)
     if sample_weight is not None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.training.callbacks import TensorBoardHistograms
-from bert_tf.training.callbacks.tensorboard import EventFile, histogram, summaries
+from bert_tf.training.callbacks.tensorboard import TensorBoardScalars, histogram, summaries
 from tests.conformance.task import make as make_task
 from tests.conformance.tasks import TASKS
 
@@ -143,7 +143,7 @@ def test_buckets_are_those_of_tf_summary(tmp_path):
     for name, values in cases.items():
         with tf.summary.create_file_writer(str(tmp_path / "theirs")).as_default(step=0):
             tf.summary.histogram(name, values)
-        EventFile(tmp_path / "ours").write(0, histograms={name: histogram(values)})
+        TensorBoardScalars(tmp_path / "ours").write(0, {}, {name: histogram(values)})
     found = []
     for folder in ("theirs", "ours"):
         events = accumulator.EventAccumulator(str(tmp_path / folder))
