@@ -128,7 +128,7 @@ FAULTS = [
           "tests/tasks/question_answering/test_answers.py"),
     Fault("tasks/token_classification/tag_schemes.py", 'if scheme != "IOB1" or touches:',
           'if scheme != "IOB1":', "tests/tasks/token_classification/test_tag_schemes.py"),
-    Fault("checkpoints/file_labels.py", 'names = {_id_of(key, path): str(name)',
+    Fault("checkpoints/loading.py", 'names = {_id_of(key, path): str(name)',
           'names = {key: str(name)', "tests/checkpoints/test_file_labels.py"),
 ]
 # fmt: on

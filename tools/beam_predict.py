@@ -160,7 +160,7 @@ def main():
     if chosen == "classify" and FLAGS.relevant_label is not None:
         raise UserError("--method must be rerank with --relevant_label. Received: --method=auto")
 
-    from bert_tf.beam import output_files, prediction, shards, writers
+    from bert_tf.beam import prediction, shards, writers
     from bert_tf.beam.model_handler import BertModelHandler
 
     least = num_workers() if is_local() else 1
@@ -168,7 +168,7 @@ def main():
     parts = shards.plan_shards(FLAGS.input_file, given, FLAGS.num_shards, least)
     ranges = [one for part in parts for one in part.ranges]
     names = text_names(chosen, {one.format for one in ranges})
-    old = output_files.old_outputs(FLAGS.output_file, FLAGS.output_format)
+    old = prediction.old_outputs(FLAGS.output_file, FLAGS.output_format)
     require_kept({one.path for one in ranges}, old)
     rows = first_rows(parts, names)
     schema = writers.schema_of(rows) if FLAGS.output_format in writers.NEED_SCHEMA else None
@@ -181,13 +181,13 @@ def main():
         num_threads=threads,
     )
     layout = writers.Layout(FLAGS.output_format, FLAGS.answer_column, schema)
-    staging = output_files.staging_folder(FLAGS.output_file)
+    staging = prediction.staging_folder(FLAGS.output_file)
     transform = prediction.PredictCorpus(
         handler, parts, names, layout, FLAGS.output_file, staging, FLAGS.dead_letter_file
     )
     predicted, dead = prediction.predict_corpus(transform, options, FLAGS.max_retries)
     print(f"read {predicted + dead:,}, predicted {predicted:,}, dead letters {dead:,}")
-    written = output_files.old_outputs(FLAGS.output_file, FLAGS.output_format)
+    written = prediction.old_outputs(FLAGS.output_file, FLAGS.output_format)
     print(
         f"wrote {len(written)} files, {FLAGS.output_file}-*{writers.OUTPUT_SUFFIXES[layout.format]}"
     )

@@ -86,7 +86,7 @@ def main():
     block = list(itertools.islice(rows, BLOCK_OF_ROWS))  # errors come before the model is loaded
     if not block:
         raise DataError(f"{FLAGS.input_file} must be a file with texts. Received: no text")
-    from bert_tf.search.index_writer import open_index_writer
+    from bert_tf.search.index_files import open_index_writer
     from bert_tf.tasks.sentence_embedding import EncodingPool
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 

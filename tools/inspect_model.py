@@ -80,7 +80,7 @@ def load_models():
 def main():
     check_flags()
     if FLAGS.output is None:
-        from bert_tf.inspection.live_page import InspectionOptions, serve_inspections
+        from bert_tf.inspection.page import InspectionOptions, serve_inspections
 
         texts = {"text": FLAGS.text, "pair": FLAGS.text_pair}
         texts |= {"text_b": FLAGS.text_b, "pair_b": FLAGS.text_pair_b}

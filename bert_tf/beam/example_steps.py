@@ -21,8 +21,7 @@ import numpy as np
 
 from bert_tf.base.text_lines import FileSpan
 from bert_tf.beam.file_access import open_file, read_segment, remove, write_segments
-from bert_tf.beam.file_blocks import BLOCK_BYTES, spread_spans
-from bert_tf.beam.line_formats import LineFormat
+from bert_tf.beam.line_formats import BLOCK_BYTES, LineFormat, spread_spans
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import require
 from bert_tf.tasks.pretraining import (
@@ -97,11 +96,7 @@ def merge_partition(paths: Sequence[str], partition: int) -> list[bytes]:
 def write_shares(path: str, records: Sequence[bytes], first: int, num_files: int) -> None:
     """Writes each output file's share of a partition as TFRecords, one segment per output file.
 
-    Args:
-        path: The file to write.
-        records: The records of the partition, in order.
-        first: The number of its first record among the records of all partitions.
-        num_files: The number of output files.
+    `first` is the number of its first record among the records of all partitions.
     """
     import tensorflow as tf
 

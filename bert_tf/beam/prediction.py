@@ -2,31 +2,179 @@
 
     shards -> Reshuffle -> read, predict, write (one fused stage) -> finish
 
-A shard is read, answered and written in one stage, so that no runner holds the rows of a corpus;
-`output_files` says how the files get to their places.
+A shard is read, answered and written in one stage, so that no runner holds the rows of a corpus.
+The output is written in parts, and moved when all of them are complete. Each attempt at a bundle
+writes files of its own. `FinishOutput` gets only those of the bundles that succeeded, so that a
+bundle that is retried writes no row twice.
 """
 
 import dataclasses
 import functools
+import json
 import logging
 import re
+import shutil
 import uuid
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 from apache_beam.transforms.window import GlobalWindows
 
-from bert_tf.beam.dead_letters import DeadLetter
-from bert_tf.beam.file_access import open_file, remove_tree
+from bert_tf.beam.file_access import open_file, remove, remove_tree, rename
 from bert_tf.beam.model_handler import BertModelHandler, Refused
-from bert_tf.beam.output_files import Counts, FinishOutput, OutputPart, PartFile, counts_of
 from bert_tf.beam.readers import read_range
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.shards import CorpusEntry, Shard
-from bert_tf.beam.writers import Layout
+from bert_tf.beam.workspace import DeadLetter, Workspace
+from bert_tf.beam.writers import OUTPUT_SUFFIXES, WRITERS, Failures, Layout, write_without_rows
 from bert_tf.errors import DataError, UserError, user_error
+
+_ROWS_TOGETHER = 512  # written at a time, for Parquet
+# Files of the staging folder: what is moved, and later the counts of the complete output.
+_MOVES, _COUNTS = "moves", "counts.json"
+
+
+class OutputPart(NamedTuple):
+    """A file in the staging folder; `shard` is None for dead letters."""
+
+    shard: int | None
+    path: str
+    rows: int
+
+
+class Counts(NamedTuple):
+    """The rows of a run that are in its output, and its dead letters."""
+
+    predicted: int
+    dead_letters: int
+
+
+def counts_of(staging: str) -> Counts:
+    """Returns the counts of a finished run."""
+    with open_file(FileSystems.join(staging, _COUNTS)) as file:
+        return Counts(*json.loads(file.read()))
+
+
+def output_path(prefix: str, format: str, number: int, count: int) -> str:
+    """Returns the path of an output file, such as `out-00000-of-00005.jsonl`."""
+    return f"{prefix}-{number:05d}-of-{count:05d}{OUTPUT_SUFFIXES[format]}"
+
+
+def staging_folder(prefix: str) -> str:
+    """Returns the path of a new hidden folder next to the output, for one run."""
+    folder, name = FileSystems.split(prefix)
+    return FileSystems.join(folder, f".{name}-{uuid.uuid4().hex}")
+
+
+class PartFile:
+    """A file in the staging folder that a bundle is writing; what it cannot hold is returned.
+
+    `rows` is the number of rows written, complete after `close`.
+    """
+
+    def __init__(self, staging: str, layout: Layout):
+        self.path = FileSystems.join(staging, uuid.uuid4().hex)
+        self._writer = WRITERS[layout.format](open_file(self.path, "wb"), layout)
+        self._waiting = []
+        self.rows = 0
+
+    def add(self, row: CorpusEntry, answer: Any) -> Failures:
+        self._waiting.append((row, answer))
+        if len(self._waiting) == _ROWS_TOGETHER:
+            return self._write()
+        return []
+
+    def close(self) -> Failures:
+        failures = self._write()
+        self._writer.close()
+        return failures
+
+    def _write(self):
+        failures = self._writer.write(self._waiting)
+        self.rows += len(self._waiting) - len(failures)
+        self._waiting = []
+        return failures
+
+
+class FinishOutput(beam.DoFn):
+    """Moves the files of the bundles that succeeded to their places, and counts their rows.
+
+    Takes the staging folder, and all parts as a side input. A runner may do it again: what is
+    moved, and where, is written down before the first move.
+
+    Args:
+        count: The number of shards.
+        layout: What the output's files have in common.
+        prefix: The output's path without number and ending.
+        dead_letter_file: The path of the dead letters, or None.
+    """
+
+    def __init__(
+        self, count: int, layout: Layout, prefix: str, dead_letter_file: str | None = None
+    ):
+        self._count = count
+        self._layout = layout
+        self._prefix = prefix
+        self._dead_letter_file = dead_letter_file
+
+    def process(self, staging, parts):
+        moves, counts = Workspace(staging).once(_MOVES, lambda: self._prepared(staging, parts))
+        for source, place in moves:
+            if FileSystems.exists(source):  # else it is moved already
+                rename(source, place)
+        places = [place for _, place in moves]
+        old = set(old_outputs(self._prefix, self._layout.format)) - set(places)
+        remove(sorted(old))
+        with open_file(FileSystems.join(staging, _COUNTS), "wb") as file:
+            file.write(json.dumps(counts).encode())
+        return places
+
+    def _prepared(self, staging, parts):
+        """Returns the files with their places, and the `Counts`; writes those that are missing."""
+        shards = sorted(part for part in parts if part.shard is not None)
+        dead = sorted(part for part in parts if part.shard is None)
+        written = shards[0].path if shards else None
+        filled = {part.shard for part in shards}
+        for number in set(range(self._count)) - filled:
+            empty = OutputPart(number, FileSystems.join(staging, f"empty-{number}"), 0)
+            self._write_empty(empty.path, written)
+            shards.append(empty)
+        shards.sort()  # by their shards; a runner that does not fuse makes several of one
+        sources = [part.path for part in shards]
+        places = [
+            output_path(self._prefix, self._layout.format, number, len(shards))
+            for number in range(len(shards))
+        ]
+        if self._dead_letter_file is not None:
+            # Next to its place: a file can only be moved within a file system.
+            sources.append(staging_folder(self._dead_letter_file))
+            places.append(self._dead_letter_file)
+            with open_file(sources[-1], "wb") as file:
+                for part in dead:
+                    with open_file(part.path) as letters:
+                        shutil.copyfileobj(letters, file)
+        counts = Counts(*(sum(part.rows for part in parts) for parts in (shards, dead)))
+        return [*zip(sources, places, strict=True)], counts
+
+    def _write_empty(self, path, like):
+        if like is None:
+            write_without_rows(open_file(path, "wb"), self._layout)
+            return
+        with open_file(like) as other:
+            write_without_rows(open_file(path, "wb"), self._layout, other)
+
+
+def old_outputs(prefix: str, format: str) -> list[str]:
+    """Returns the output files that are in the places of a run, with any number of shards."""
+    (found,) = FileSystems.match([f"{prefix}-*-of-*{OUTPUT_SUFFIXES[format]}"])
+    ending = re.compile(rf"-\d{{5,}}-of-\d{{5,}}{re.escape(OUTPUT_SUFFIXES[format])}")
+    # The prefix as it is, whatever the file system makes of it.
+    name = FileSystems.split(prefix)[1]
+    paths = [one.path for one in found.metadata_list]
+    return [p for p in paths if ending.fullmatch(FileSystems.split(p)[1].removeprefix(name))]
+
 
 _DEAD = "dead"
 
@@ -45,7 +193,7 @@ class PredictCorpus(beam.PTransform):
         shards: What `plan_shards` returned.
         names: The columns of the texts, one or two for pairs, and of what else the task reads.
         layout: The output's format, the column of the answers, and the input's columns.
-        prefix: The output's path without number and ending; see `output_files`.
+        prefix: The output's path without number and ending; see `output_path`.
         staging: A folder on the same file system, which all workers reach; see `predict_corpus`.
         dead_letter_file: The path of the dead letters. None: the first one ends the run.
 
@@ -55,12 +203,12 @@ class PredictCorpus(beam.PTransform):
     Example:
         >>> import glob
         >>> from apache_beam.options.pipeline_options import PipelineOptions
-        >>> from bert_tf.beam import output_files, prediction, shards, writers
+        >>> from bert_tf.beam import prediction, shards, writers
         >>> from bert_tf.beam.model_handler import BertModelHandler
         >>> handler = BertModelHandler("reviews/", "classify")
         >>> parts = shards.plan_shards(["corpus/films.txt"])
         >>> layout = writers.Layout("jsonl", "label")
-        >>> staging = output_files.staging_folder("labels")
+        >>> staging = prediction.staging_folder("labels")
         >>> predict = prediction.PredictCorpus(handler, parts, ("text",), layout, "labels", staging)
         >>> options = PipelineOptions(["--allow_unsafe_triggers"])  # the runner without Prism
         >>> counts = prediction.predict_corpus(predict, options)
@@ -96,9 +244,10 @@ class PredictCorpus(beam.PTransform):
         )
         # Each by itself: flattened first, they would not be in the fused stage.
         steps = {"Unread": unread, "Refused": refused, "Unwritten": unwritten}
-        dead_parts = [
-            letters | name >> beam.ParDo(self._dead_letters()) for name, letters in steps.items()
-        ]
+        report = beam.Map(_end_run)
+        if self.dead_letter_file is not None:
+            report = beam.ParDo(_WriteDeadLetters(self.staging))
+        dead_parts = [letters | name >> report for name, letters in steps.items()]
         finish = FinishOutput(len(self.shards), self.layout, self.prefix, self.dead_letter_file)
         files = (parts, *dead_parts) | "Files" >> beam.Flatten()
         return (
@@ -106,11 +255,6 @@ class PredictCorpus(beam.PTransform):
             | "Once" >> beam.Create([self.staging])
             | "Finish" >> beam.ParDo(finish, beam.pvalue.AsList(files))
         )
-
-    def _dead_letters(self):
-        if self.dead_letter_file is None:
-            return _EndRun()
-        return _WriteDeadLetters(self.staging)
 
 
 def _parted(step):
@@ -214,14 +358,12 @@ class _WriteDeadLetters(beam.DoFn):
             yield GlobalWindows.windowed_value(OutputPart(None, self._path, self._count))
 
 
-class _EndRun(beam.DoFn):
+def _end_run(letter):
     """Raises at the first dead letter."""
-
-    def process(self, letter):
-        at = "" if letter.position is None else f", position {letter.position}"
-        expected = "be a row that can be predicted"
-        received = f"{letter.error} Set dead_letter_file to go on without such rows."
-        raise user_error(f"{letter.source}{at}", expected, received, DataError)
+    at = "" if letter.position is None else f", position {letter.position}"
+    expected = "be a row that can be predicted"
+    received = f"{letter.error} Set dead_letter_file to go on without such rows."
+    raise user_error(f"{letter.source}{at}", expected, received, DataError)
 
 
 def predict_corpus(

@@ -27,7 +27,6 @@ from bert_tf.base.files import staged_files
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.text_lines import FileSpan, read_raw_lines
 from bert_tf.beam import example_steps
-from bert_tf.beam.dead_letters import DeadLetter, letters_of_blocks
 from bert_tf.beam.example_steps import ExampleSettings
 from bert_tf.beam.file_access import (
     InputFile,
@@ -37,10 +36,17 @@ from bert_tf.beam.file_access import (
     read_segment,
     write_segments,
 )
-from bert_tf.beam.file_blocks import file_blocks, parsed_lines, spread_spans, write_spans
-from bert_tf.beam.line_formats import Line, LineFormat, LineKind
+from bert_tf.beam.line_formats import (
+    Line,
+    LineFormat,
+    LineKind,
+    file_blocks,
+    parsed_lines,
+    spread_spans,
+    write_spans,
+)
 from bert_tf.beam.running import run_pipeline, show_progress
-from bert_tf.beam.workspace import Workspace
+from bert_tf.beam.workspace import DeadLetter, Workspace, letters_of_blocks
 from bert_tf.errors import DataError, user_error
 from bert_tf.tasks.pretraining import ChunkedCorpus, DocumentCutter, PretrainingSummary
 
@@ -159,17 +165,9 @@ def scan_corpus(
 ) -> tuple[ChunkedCorpus, Iterator[DeadLetter]]:
     """Checks the files and divides them into chunks of documents, in a pipeline.
 
-    Args:
-        workspace: Where the work is kept.
-        files: The input files.
-        settings: The settings.
-        options: Beam's `PipelineOptions`.
-        keep_going: Whether damaged lines and files are left out.
-        max_retries: See `run_pipeline`.
-
-    Returns:
-        The chunks, and a dead letter for each line or file that is left out. The letters are read
-        from the workspace.
+    `options` are Beam's `PipelineOptions`; with `keep_going`, damaged lines and files are left out.
+    Returns the chunks, and a dead letter for each line or file that is left out. The letters are
+    read from the workspace.
 
     Raises:
         DataError: If there is no text, or a damaged line or file without `keep_going`.
@@ -197,17 +195,9 @@ def write_examples(
     options,
     max_retries: int = 3,
 ) -> tuple[list[str], PretrainingSummary]:
-    """Makes the examples of a scanned corpus, in a pipeline.
+    """Makes the examples of the result of `scan_corpus`, in a pipeline and in the same workspace.
 
-    Args:
-        workspace: The workspace of `scan_corpus`.
-        corpus: The result of `scan_corpus`.
-        settings: The settings.
-        options: Beam's `PipelineOptions`.
-        max_retries: See `run_pipeline`.
-
-    Returns:
-        The TFRecord files, in the workspace, and the counts of all examples.
+    Returns the TFRecord files, in the workspace, and the counts of all examples.
 
     Raises:
         DataError: If no example can be made of the text.

@@ -24,9 +24,9 @@ from tensorflow.core.example import example_pb2
 
 from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.base.text_lines import UTF8_BOM
-from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file
 from bert_tf.beam.shards import CorpusEntry, FileRange
+from bert_tf.beam.workspace import DeadLetter
 from bert_tf.errors import DataError
 from bert_tf.inputs import ParquetRows, require_unicode
 
@@ -168,7 +168,8 @@ def read_range(
                 position = row.position
                 yield row
     except _READ_ERRORS as error:
-        message = f"{part.path} must be readable to its end. Received: {_text_of(error)}"
+        reason = str(error) or type(error).__name__
+        message = f"{part.path} must be readable to its end. Received: {reason}"
         yield DeadLetter.of(part.path, position, "all after the row at this position", message)
 
 
@@ -181,10 +182,6 @@ def _opened(path):
                     yield content
                 return
         yield file
-
-
-def _text_of(error):
-    return str(error) or type(error).__name__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,49 +232,43 @@ class _Lines:
         return _Line(position, content, is_whole)
 
 
-def _too_long(path, line):
-    message = f"A line must have at most {MAX_ROW_BYTES} bytes. Received: a longer one"
-    return DeadLetter.of(path, line.position, line.content, message)
+def _rows_of_lines(path, lines, convert) -> Iterator[Any]:
+    """Yields what `convert` makes of each line and its text without the line end, unless None.
 
-
-def _texts(path, lines) -> Iterator[tuple[_Line, str | DeadLetter]]:
-    """Yields each line with its text without the line end, or a dead letter."""
+    A line that is too long or not UTF-8 is a dead letter.
+    """
     for line in lines:
         if not line.is_whole:
-            yield line, _too_long(path, line)
+            message = f"A line must have at most {MAX_ROW_BYTES} bytes. Received: a longer one"
+            yield DeadLetter.of(path, line.position, line.content, message)
             continue
         try:
-            text = line.content.decode("utf-8").rstrip("\r\n")
+            row = convert(line, line.content.decode("utf-8").rstrip("\r\n"))
         except UnicodeDecodeError as error:
             message = (
                 "A line must be UTF-8. Received: byte "
                 f"0x{line.content[error.start]:02x} at position {error.start} of the line"
             )
-            yield line, DeadLetter.of(path, line.position, line.content, message)
-            continue
-        yield line, text
+            row = DeadLetter.of(path, line.position, line.content, message)
+        if row is not None:
+            yield row
 
 
 def _read_text(part, file, names):
-    for line, text in _texts(part.path, _Lines(file, part.start, part.stop)):
-        if isinstance(text, DeadLetter):
-            yield text
-            continue
+    def convert(line, text):
         fields = text.split("\t") if len(names) > 1 else [text]
-        if len(fields) != len(names):
-            message = f"A line must be {len(names)} tab-separated texts. Received: {len(fields)}"
-            yield DeadLetter.of(part.path, line.position, line.content, message)
-        else:
-            yield CorpusEntry(part.path, line.position, dict(zip(names, fields)))
+        if len(fields) == len(names):
+            return CorpusEntry(part.path, line.position, dict(zip(names, fields)))
+        message = f"A line must be {len(names)} tab-separated texts. Received: {len(fields)}"
+        return DeadLetter.of(part.path, line.position, line.content, message)
+
+    return _rows_of_lines(part.path, _Lines(file, part.start, part.stop), convert)
 
 
 def _read_json_lines(part, file, names):
-    for line, text in _texts(part.path, _Lines(file, part.start, part.stop)):
-        if isinstance(text, DeadLetter):
-            yield text
-            continue
+    def convert(line, text):
         if not text.strip():
-            continue
+            return None
         try:
             columns = json.loads(text)
             if not isinstance(columns, dict):
@@ -285,9 +276,10 @@ def _read_json_lines(part, file, names):
             _require_encodable(text, columns)
         except (ValueError, RecursionError) as error:
             message = f"A line must be a JSON object. Received: {error}"
-            yield DeadLetter.of(part.path, line.position, line.content, message)
-        else:
-            yield CorpusEntry(part.path, line.position, columns)
+            return DeadLetter.of(part.path, line.position, line.content, message)
+        return CorpusEntry(part.path, line.position, columns)
+
+    return _rows_of_lines(part.path, _Lines(file, part.start, part.stop), convert)
 
 
 def _require_encodable(text, columns):
@@ -309,21 +301,23 @@ def _parts(value):
 
 def _read_tsv(part, file, names):
     with _opened(part.path) as other:  # the range may begin after the header
-        rows = _texts(part.path, _Lines(other))
-        header_line, first = next((row for row in rows if row[1]), (None, None))
-    if header_line is None:
+        rows = _rows_of_lines(part.path, _Lines(other), lambda line, text: text and (line, text))
+        first = next(filter(None, rows), None)
+    if first is None:
         return
-    header = first if isinstance(first, DeadLetter) else first.split("\t")
+    header = first if isinstance(first, DeadLetter) else first[1].split("\t")
     problem = _header_problem(part.path, header)
     if problem is not None:
         if part.start == 0:  # one dead letter for the file
             yield problem
         return
-    for line, text in _texts(part.path, _Lines(file, part.start, part.stop)):
-        if isinstance(text, DeadLetter):
-            yield text
-        elif line.position > header_line.position:
-            yield _row(part.path, line.position, header, text.split("\t"), line.content)
+
+    def convert(line, text):
+        if line.position > first[0].position:
+            return _row(part.path, line.position, header, text.split("\t"), line.content)
+        return None
+
+    yield from _rows_of_lines(part.path, _Lines(file, part.start, part.stop), convert)
 
 
 def _read_csv(part, file, names):

@@ -55,7 +55,9 @@ def run_pipeline(
     """
     require(max_retries >= 0, "must be at least 0", max_retries=max_retries)
     attempt = functools.partial(_attempt_here, build, options)
-    if _has_worker_processes(options):
+    runner = options.view_as(StandardOptions).runner or "DirectRunner"
+    mode = options.view_as(DirectOptions).direct_running_mode
+    if runner == "DirectRunner" and mode == "multi_processing":
         attempt = functools.partial(_attempt_in_process, build, options)
     for left in range(max_retries, -1, -1):
         error = attempt()
@@ -64,9 +66,10 @@ def run_pipeline(
         if not (after_errors or error == _LOST):
             raise UserError(error)
         if left:
+            last_line = error.splitlines()[-1].rstrip(".")[:500]
             print(
-                f"the pipeline was interrupted: {_last_line(error)}. What is missing is done "
-                f"again; {left} more attempts.",
+                f"the pipeline was interrupted: {last_line}. What is missing is done again; "
+                f"{left} more attempts.",
                 file=sys.stderr,
                 flush=True,
             )
@@ -101,12 +104,6 @@ def _count(directory, prefixes, bar, ended) -> None:
         names = os.listdir(directory)
         done = sum(name.startswith(prefixes) and name.endswith(RESULT) for name in names)
         bar.update(done - bar.n)
-
-
-def _has_worker_processes(options: PipelineOptions) -> bool:
-    direct = options.view_as(DirectOptions)
-    is_direct = (options.view_as(StandardOptions).runner or "DirectRunner") == "DirectRunner"
-    return is_direct and direct.direct_running_mode == "multi_processing"
 
 
 def _attempt_here(build, options) -> str | None:
@@ -163,7 +160,3 @@ def _end_without_worker(arguments) -> None:
 def _end_with_parent() -> None:
     multiprocessing.parent_process().join()
     os._exit(1)
-
-
-def _last_line(error: str) -> str:
-    return error.splitlines()[-1].rstrip(".")[:500]

@@ -14,18 +14,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import apache_beam as beam
 
 from bert_tf.base.text_lines import FileSpan
-from bert_tf.beam.dead_letters import DeadLetter, letters_of_blocks
 from bert_tf.beam.file_access import InputFile, open_file, read_segment, write_segments
-from bert_tf.beam.file_blocks import (
+from bert_tf.beam.line_formats import (
     BLOCK_BYTES,
+    LineFormat,
     file_blocks,
     parsed_lines,
     spread_spans,
     write_spans,
 )
-from bert_tf.beam.line_formats import LineFormat
 from bert_tf.beam.running import run_pipeline, show_progress
-from bert_tf.beam.workspace import Workspace
+from bert_tf.beam.workspace import DeadLetter, Workspace, letters_of_blocks
 from bert_tf.text import count_words
 
 NUM_PARTS = 64  # of the distinct words

@@ -226,12 +226,9 @@ def _require_columns(columns, schema):
 
 
 def write_without_rows(file, layout: Layout, like=None) -> None:
-    """Writes a file without rows.
+    """Writes a file without rows, and closes it.
 
-    Args:
-        file: The file, which is closed.
-        layout: What it has in common with the others.
-        like: For Parquet, a file of the same output that has rows, or None.
+    `like` is, for Parquet, a file of the same output that has rows, or None.
     """
     if layout.format == "parquet":
         schema = layout.schema if like is None else pq.read_schema(like)

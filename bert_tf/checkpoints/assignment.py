@@ -172,16 +172,12 @@ def assign_weights(
 ) -> tuple[list[Assignment], list[str]]:
     """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
-    In addition to the model, only one variable's tensors are in memory. `also_used` names
-    tensors that have already been loaded in another way.
+    In addition to the model, only one variable's tensors are in memory. `also_used` names tensors
+    that have already been loaded in another way. Returns the assignments and the names of the
+    unused tensors.
 
-    Returns:
-        The assignments and the names of the unused tensors.
-
-    Raises:
-        CheckpointError: If tensors are missing or have another shape; the message lists all of
-            them and nothing is assigned. Also if values are damaged, not floating-point or not
-            finite.
+    Raises `CheckpointError` if tensors are missing or have another shape; the message lists all of
+    them and nothing is assigned. Also if values are damaged, not floating-point or not finite.
     """
     plan, unused = _plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]

@@ -60,18 +60,11 @@ def is_hub_name(path: str) -> bool:
 
 
 def fetch(name: str, weights: bool = True) -> str:
-    """Downloads a checkpoint from the Hugging Face Hub unless it is in the cache.
+    """Returns the local directory of a checkpoint, which is downloaded unless it is in the cache.
 
-    Args:
-        name: `org/name`, or an old name: bert-base-uncased is google-bert/bert-base-uncased.
-        weights: Whether its weights are needed, not only its other files.
-
-    Returns:
-        The local directory.
-
-    Raises:
-        CheckpointError: If it is not in the cache and cannot be downloaded, or `huggingface_hub`
-            is not installed.
+    The name is `org/name`, or an old one: bert-base-uncased is google-bert/bert-base-uncased.
+    Without `weights`, only its other files are needed. Raises `CheckpointError` if it is not in the
+    cache and cannot be downloaded, or `huggingface_hub` is not installed.
     """
     try:
         import huggingface_hub

@@ -12,8 +12,12 @@ from bert_tf.base.json_schema import OBJECT, check, object_of, optional, text
 from bert_tf.base.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints import hub, own_format, training_checkpoint
 from bert_tf.checkpoints.assignment import check_claims
-from bert_tf.checkpoints.family_names import bert_class, by_bert_names
-from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
+from bert_tf.checkpoints.huggingface_files import (
+    bert_class,
+    by_bert_names,
+    open_weights,
+    weights_file,
+)
 from bert_tf.checkpoints.model_weights import BACKBONE, BACKBONE_OPTIONS, ModelDescription
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
 from bert_tf.checkpoints.readers.h5_file import H5File

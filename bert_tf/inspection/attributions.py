@@ -18,8 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inspection.inspected_row import SPECIAL, InspectedRow, in_parts
-from bert_tf.inspection.targets import Target, TargetAnswer
+from bert_tf.inspection.targets import SPECIAL, InspectedRow, Target, TargetAnswer, in_parts
 
 # The residual connection adds a token's own vector to what it attends to, so both count half.
 RESIDUAL_SHARE = 0.5
@@ -85,13 +84,8 @@ def integrated_gradients(
     """Returns the gradients along the line from a baseline to the text, times its length.
 
     The baseline is the row with all pieces hidden by `[MASK]` (`[UNK]` without one). Special tokens
-    stay, and their values are zero.
-
-    Args:
-        model: The model.
-        row: The row.
-        target: What is explained.
-        steps: The number of points of the line, which are the middles of as many equal parts.
+    stay, and their values are zero. The gradients are computed at the middles of `steps` equal
+    parts of the line.
     """
     vectors = _word_vectors(model, row.ids)  # [T, E]
     hidden = np.where(row.words == SPECIAL, row.ids, row.hiding_id)
@@ -157,9 +151,8 @@ def without_each_head(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns the listed answers, `target.answers`, with each head switched off alone.
 
-    Returns:
-        The scores, float64 `[L, N, A]`, and the probabilities, or None where there are none. NaN
-        for pruned heads.
+    These are the scores, float64 `[L, N, A]`, and the probabilities, or None where there are none.
+    NaN is for pruned heads.
     """
     config = model.backbone.config
     layers, heads = config.num_hidden_layers, config.num_attention_heads
@@ -186,14 +179,8 @@ def without_heads(
 ) -> list[TargetAnswer]:
     """Returns the listed answers of the target when several heads are switched off together.
 
-    Args:
-        model: The model.
-        row: The row.
-        target: Its answers.
-        heads: Pairs of a layer and a head, both counted from 0 and as before any pruning.
-
-    Raises:
-        UserError: If there is no such head.
+    `heads` are pairs of a layer and a head, both counted from 0 and as before any pruning. Raises
+    `UserError` if there is no such head.
     """
     config = model.backbone.config
     mask = np.ones([1, config.num_hidden_layers, config.num_attention_heads], np.float32)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inspection.inspected_row import InspectedRow, parts
+from bert_tf.inspection.targets import InspectedRow, parts
 
 LOGITS_AT_ONCE = 128  # of logits over the vocabulary
 
@@ -34,13 +34,9 @@ class PieceCandidates(NamedTuple):
 def best_candidates(
     logits: tf.Tensor, own_ids: np.ndarray, top_k: int, num_pieces: int
 ) -> PieceCandidates:
-    """Returns the most probable pieces.
+    """Returns the most probable pieces, for logits `[R, V]` and the pieces that are there, `[R]`.
 
-    Args:
-        logits: `[R, V]`.
-        own_ids: `[R]`, the pieces that are there.
-        top_k: How many pieces.
-        num_pieces: The pieces of the vocabulary; the V - num_pieces last rows have none.
+    The vocabulary has `num_pieces`; the V - num_pieces last rows have none.
     """
     probabilities = tf.nn.softmax(tf.cast(logits[:, :num_pieces], tf.float32))
     best, ids = tf.math.top_k(probabilities, min(top_k, num_pieces))
@@ -63,11 +59,8 @@ def masked_words(
 ) -> PieceCandidates:
     """Returns the most probable pieces at each place while only it is hidden by `[MASK]`.
 
-    Args:
-        model: A model with a masked-LM head.
-        row: The row, of a tokenizer with a mask token.
-        places: The tokens to hide, int `[P]`; None for all T.
-        top_k: How many pieces.
+    The model has a masked-LM head, and the tokenizer of the row a mask token. `places` are the
+    tokens to hide, int `[P]`; None for all T.
     """
     places = np.arange(len(row)) if places is None else np.asarray(places)
     found = []
@@ -86,19 +79,10 @@ def masked_words(
 def layer_lens(
     model: Any, row: InspectedRow, hidden_states: np.ndarray, top_k: int = 5
 ) -> PieceCandidates:
-    """Returns the most probable pieces for every token after every layer.
+    """Returns the most probable pieces for every token after every layer, places `[L + 1, T]`.
 
     The head was trained on the last layer only, so what it says about early layers is a rough
-    guide.
-
-    Args:
-        model: A model with a masked-LM head.
-        row: The row.
-        hidden_states: float32 `[L + 1, T, H]`, of which the first are the embeddings.
-        top_k: How many pieces.
-
-    Returns:
-        `PieceCandidates` of places `[L + 1, T]`.
+    guide. `hidden_states` are float32 `[L + 1, T, H]`, of which the first are the embeddings.
     """
     table = tf.cast(model.backbone.embeddings.word_table(), model.compute_dtype)
     layers, length, _ = hidden_states.shape
@@ -129,12 +113,7 @@ class Neighbours(NamedTuple):
 
 
 def nearest_tokens(hidden_states: np.ndarray, top_k: int = 5) -> Neighbours:
-    """Returns the nearest other tokens of the text.
-
-    Args:
-        hidden_states: float32 `[L + 1, T, H]`.
-        top_k: How many; at most T - 1.
-    """
+    """Returns the at most T - 1 nearest other tokens of the text, for states `[L + 1, T, H]`."""
     vectors = tf.math.l2_normalize(hidden_states, axis=-1)
     cosines = tf.matmul(vectors, vectors, transpose_b=True)  # [L + 1, T, T]
     length = hidden_states.shape[1]
@@ -148,11 +127,8 @@ def nearest_pieces(
 ) -> Neighbours | None:
     """Returns the nearest pieces of the vocabulary; None if their vectors have another size.
 
-    Args:
-        model: The model.
-        hidden_states: float32 `[L + 1, T, H]`.
-        num_pieces: The pieces of the vocabulary; later rows of the embeddings have none.
-        top_k: How many.
+    `hidden_states` are float32 `[L + 1, T, H]`. Rows of the embeddings after `num_pieces` have no
+    pieces.
     """
     table = tf.cast(model.backbone.embeddings.word_table()[:num_pieces], tf.float32)
     if table.shape[-1] != hidden_states.shape[-1]:

@@ -22,8 +22,7 @@ from bert_tf.inspection.candidates import (
     nearest_pieces,
     nearest_tokens,
 )
-from bert_tf.inspection.inspected_row import InspectedRow, require_text
-from bert_tf.inspection.targets import Target, is_whole
+from bert_tf.inspection.targets import InspectedRow, Target, is_whole, require_text
 from bert_tf.text import Tokenizer
 
 # Tokens that one part may send through the encoder: about half a minute of MiniLM on two cores.

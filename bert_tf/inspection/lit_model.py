@@ -251,14 +251,13 @@ class BertLitModel(_base()):
         if self.model.problem_type == SINGLE_LABEL:
             for row, example in enumerate(inputs):
                 label = example.get(self.label_name)
-                if label is not None and label != "":
-                    targets[row] = self._label_number(label)
+                if label is None or label == "":
+                    continue
+                if label not in self._labels:
+                    expected = f"be one of {self._labels}"
+                    raise user_error(f"`{self.label_name}`", expected, repr(label))
+                targets[row] = self._labels.index(label)
         return targets
-
-    def _label_number(self, label):
-        if label not in self._labels:
-            raise user_error(f"`{self.label_name}`", f"be one of {self._labels}", repr(label))
-        return self._labels.index(label)
 
     def _word_vectors(self, ids, inputs, lengths):
         """Returns the word embeddings, or those of the examples, float32 `[B, T, E]`."""

@@ -90,12 +90,7 @@ def adam_weight_decay_all(
 ) -> None:
     """Does what `adam_weight_decay` does for several variables, choosing the backend once.
 
-    Args:
-        updates: The variables.
-        gradient_scale, beta_1, beta_2, epsilon, steps: See `adam_weight_decay`.
-
-    Raises:
-        UserError: If a variable is neither float32 nor float64.
+    Raises `UserError` if a variable is neither float32 nor float64.
     """
     library = native.used_library(runs_on_gpu=False)
     for update in updates:

@@ -2,21 +2,25 @@
 
 Every kind of attention is a field of `AttentionRule`. For a new kind, add a field, its
 formula in `sees` or `score_bias` (the reference and padded batches use them) and, for the native
-ops, an entry in `attributes`.
+ops, an entry in `attributes`. The reference implementations compute the attention of packed rows as
+that of a padded batch (`PaddedAttention`).
 
-Glossary: `R` tokens of all sequences, `N` heads, `M` the largest distance of query and key with a
-bias of its own.
+Glossary: `B` sequences, `T` length of the longest sequence, `R` tokens of all sequences, `N` heads,
+`D` head size, `M` the largest distance of query and key with a bias of its own; `Tq` and `Tk` are
+the `T` of queries and keys.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require
+from bert_tf.ops.philox import dropout_scale, dropout_threshold, philox_uniform_bits_streams
 
 _NO_WINDOW = -1  # the native ops' window_size for None
 
@@ -119,3 +123,171 @@ class AttentionRule:
 
 
 EVERY_TOKEN = AttentionRule()  # of the sequence
+
+
+class PaddedRows:
+    """The places of packed rows in a padded batch.
+
+    Args:
+        packed: `[R, ..., N, D]`, the rows, of known rank.
+        row_splits: `[B + 1]`. They are checked when the op runs.
+        name: The name of the argument with the row splits, for errors.
+        of: The name of the argument with the rows.
+
+    Attributes:
+        lengths: int64 `[B]`.
+        longest: int64 scalar, T.
+        rows: int64 `[B, T]`, the packed rows; 0 for padding.
+        is_token: bool `[B, T]`.
+    """
+
+    def __init__(self, packed: tf.Tensor, row_splits: tf.Tensor, name: str, of: str):
+        num_rows = tf.shape(packed, out_type=tf.int64)[0]  # R
+        row_splits = tf.cast(row_splits, tf.int64)
+        checks = [
+            tf.debugging.assert_equal(
+                row_splits[0], tf.constant(0, tf.int64), f"`{name}` must begin with 0."
+            ),
+            tf.debugging.assert_non_negative(
+                row_splits[1:] - row_splits[:-1], f"`{name}` must never decrease."
+            ),
+            tf.debugging.assert_equal(
+                row_splits[-1], num_rows, f"`{name}` must end with the number of rows of `{of}`."
+            ),
+        ]
+        with tf.control_dependencies([check for check in checks if check is not None]):
+            self._row_splits = tf.identity(row_splits)
+        self._packed = packed
+        starts = self._row_splits[:-1]  # [B]
+        self.lengths = self._row_splits[1:] - starts
+        self.longest = tf.reduce_max(tf.concat([self.lengths, [0]], axis=0))
+        positions = tf.range(self.longest)  # [T]
+        self.is_token = positions < self.lengths[:, tf.newaxis]
+        self.rows = tf.where(self.is_token, starts[:, tf.newaxis] + positions, 0)
+
+    def padded(self) -> tf.Tensor:
+        """Returns the rows as `[B, T, ...]`, float32, with zeros for padding."""
+        padded = tf.cast(tf.gather(self._packed, self.rows), tf.float32)  # [B, T, ...]
+        is_token = self.is_token[(..., *[tf.newaxis] * (self._packed.shape.rank - 1))]
+        return tf.where(is_token, padded, 0.0)
+
+    def pack(self, padded: tf.Tensor) -> tf.Tensor:
+        """Packs `[B, T, N, D]` -> `[R, N, D]` with the dtype of the rows."""
+        # Row r is in the first sequence that ends after r.
+        flat = tf.reshape(padded, tf.concat([[-1], tf.shape(padded)[2:]], axis=0))  # [B T, N, D]
+        row = tf.range(tf.shape(self._packed, out_type=tf.int64)[0])
+        sequence = tf.searchsorted(self._row_splits[1:], row, side="right", out_type=tf.int64)
+        place = sequence * self.longest + row - tf.gather(self._row_splits, sequence)
+        output = tf.ensure_shape(
+            tf.gather(flat, place), [self._packed.shape[0], *self._packed.shape[-2:]]
+        )
+        return tf.cast(output, self._packed.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class PaddedAttention:
+    """The queries, keys and values of a padded batch, float32, and who attends to whom.
+
+    Attributes:
+        queries, keys: The places of the packed queries, and of the packed keys and values. One
+            object for both is self-attention.
+        query: `[B, Tq, N, D]`, zeros for padding.
+        key, value: `[B, Tk, N, D]`, zeros for padding.
+        rule: The `AttentionRule`.
+    """
+
+    queries: PaddedRows
+    keys: PaddedRows
+    query: tf.Tensor
+    key: tf.Tensor
+    value: tf.Tensor
+    rule: AttentionRule
+
+    @classmethod
+    def of_self(cls, qkv, row_splits, rule: AttentionRule) -> PaddedAttention:
+        """Pads the checked arguments of `varlen_attention`."""
+        qkv = tf.ensure_shape(qkv, [None, 3, None, None])
+        rows = PaddedRows(qkv, row_splits, "row_splits", "qkv")
+        parts = tf.unstack(rows.padded(), num=3, axis=2)  # each [B, T, N, D]
+        if rule.distance_bias is not None:
+            bias = tf.cast(rule.distance_bias, tf.float32)
+            rule = dataclasses.replace(rule, distance_bias=bias)
+        return cls(rows, rows, *parts, rule)
+
+    @property
+    def score_scale(self):
+        """1 / sqrt(D)."""
+        head_size = self.query.shape[3]
+        if head_size is None:
+            return tf.math.rsqrt(tf.cast(tf.shape(self.query)[3], tf.float32))
+        return 1.0 / math.sqrt(head_size)
+
+    @functools.cached_property
+    def _positions(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The positions of queries and keys: int64 `[Tq, 1]` and `[Tk]`.
+
+        In cross-attention, queries and keys are aligned at their ends: those of the queries are
+        `[B, Tq, 1]`, and in a sequence with more queries than keys, some are negative.
+        """
+        query, key = tf.range(self.queries.longest), tf.range(self.keys.longest)
+        if self.queries is not self.keys:
+            query += (self.keys.lengths - self.queries.lengths)[:, tf.newaxis]
+        return query[..., tf.newaxis], key
+
+    @functools.cached_property
+    def attends(self) -> tf.Tensor:
+        """Whether it is a query, and not padding, that attends to any key: bool `[B, Tq]`."""
+        if self.queries is self.keys:
+            return self.queries.is_token
+        attends = self.queries.is_token & (self.keys.lengths > 0)[:, tf.newaxis]
+        return attends & (self._positions[0][..., 0] >= 0) if self.rule.causal else attends
+
+    @functools.cached_property
+    def sees(self) -> tf.Tensor:
+        """Whether the query (row) attends to the key (column): bool `[B, 1, Tq, Tk]`."""
+        sees = self.rule.sees(*self._positions)  # [Tq, Tk] or [B, Tq, Tk]
+        sees &= self.keys.is_token[:, tf.newaxis, :]  # [B, 1 or Tq, Tk]
+        # Any other row attends to everything, so that its softmax is finite.
+        sees |= ~self.attends[:, :, tf.newaxis]
+        return sees[:, tf.newaxis]
+
+    def add_bias(self, scores: tf.Tensor) -> tf.Tensor:
+        """Adds what the rule adds to scores of self-attention, `[B, N, T, T]`."""
+        bias = self.rule.score_bias(*self._positions)
+        return scores if bias is None else scores + bias
+
+    def attention(self, dropout_rate: float, seed, bfloat16_products: bool) -> tf.Tensor:
+        """Returns the attention of the queries, `[Rq, N, D]`, in stock TensorFlow ops."""
+
+        def factor(tensor):
+            if not bfloat16_products:
+                return tensor
+            return tf.cast(tf.cast(tensor, tf.bfloat16), tf.float32)
+
+        query = factor(self.query) * self.score_scale
+        scores = tf.einsum("bqnd,bknd->bnqk", query, factor(self.key))  # [B, N, Tq, Tk]
+        scores = self.add_bias(scores)
+        probabilities = tf.nn.softmax(tf.where(self.sees, scores, -math.inf))
+        if self.rule.causal or self.rule.window_size is not None:
+            # Even if the softmax of a row is NaN (its scores overflow), hidden keys have
+            # probability 0.
+            probabilities = tf.where(self.sees, probabilities, 0.0)
+
+        if dropout_rate > 0.0:
+            num_heads = tf.shape(self.query, out_type=tf.int64)[2]
+            heads = tf.range(num_heads)[:, tf.newaxis]
+            streams = self.queries.rows[:, tf.newaxis] * num_heads + heads  # [B, N, Tq]
+            longest = tf.shape(scores, out_type=tf.int64)[-1]  # Tk
+            bits = philox_uniform_bits_streams(seed, tf.reshape(streams, [-1]), longest)
+            kept = bits >= tf.constant(dropout_threshold(dropout_rate), tf.uint32)  # [B N Tq, Tk]
+            kept = tf.reshape(kept, tf.shape(probabilities))  # [B, N, Tq, Tk]
+            zero_or_nan = 0.0 * tf.stop_gradient(tf.reduce_sum(probabilities, axis=-1))
+            probabilities = tf.where(kept, probabilities * dropout_scale(dropout_rate), 0.0)
+
+        probabilities, value = factor(probabilities), factor(self.value)
+        output = tf.einsum("bnqk,bknd->bqnd", probabilities, value)  # [B, Tq, N, D]
+        if dropout_rate > 0.0:  # a row whose softmax is NaN stays NaN, even if its NaN is dropped
+            output += tf.transpose(zero_or_nan, [0, 2, 1])[..., tf.newaxis]
+        if self.queries is not self.keys:
+            output = tf.where(self.attends[:, :, tf.newaxis, tf.newaxis], output, 0.0)
+        return self.queries.pack(output)

@@ -54,11 +54,9 @@ def used_library(runs_on_gpu: bool = True) -> ModuleType | None:
 
     Inside `tf.function` this is evaluated once, when the function is traced. With
     `jit_compile=True`, an op uses its reference unless its lowerings for XLA are built.
-
-    Args:
-        runs_on_gpu: Whether the op also has a GPU kernel. If a GPU is visible, an op without one
-            uses the reference implementation even if the native ops are requested, because its
-            tensors and variables are on the GPU.
+    `runs_on_gpu` is False for an op without a GPU kernel. If a GPU is visible, such an op uses the
+    reference implementation even if the native ops are requested, because its tensors and variables
+    are on the GPU.
 
     Raises:
         RuntimeError: If the native ops are requested and are not available, or not under XLA.

@@ -11,9 +11,8 @@ Reference: SageAttention (Zhang et al., arXiv 2410.02367), sections 4.2 and 4.3.
 import tensorflow as tf
 
 from bert_tf.ops import native
-from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule, PaddedAttention
 from bert_tf.ops.native import refuse_gradient, self_attention_tensors
-from bert_tf.ops.padded_attention import PaddedAttention
 from bert_tf.ops.quantized_dense import MAX_DEPTH, SMALLEST_SPAN, quantized_rows
 
 MAX_QUANTIZED_LENGTH = 65536  # kQuantizedAttentionLength

@@ -216,10 +216,7 @@ def quantized_dense(
         `[M, units]` with the dtype of `x`.
 
     Raises:
-        TypeError: If a dtype is not supported, or if the dtypes differ.
-        ValueError, tf.errors.InvalidArgumentError: If shapes do not match, `activation` is unknown
-            or combined with a residual or LayerNorm, one of `gamma` and `beta` is missing, or
-            `epsilon` is negative.
+        TypeError, ValueError, tf.errors.InvalidArgumentError: See `fused_dense`.
 
     Example:
         >>> values, scale = bert_tf.ops.quantize_kernel(tf.random.normal([768, 3072]))

@@ -18,7 +18,7 @@ heads, `D` head size, `M` the largest distance of query and key with a bias of i
 import tensorflow as tf
 
 from bert_tf.ops import native
-from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule, PaddedAttention, PaddedRows
 from bert_tf.ops.native import (
     dropout_arguments,
     float_tensors,
@@ -27,7 +27,6 @@ from bert_tf.ops.native import (
     row_splits_tensor,
     self_attention_tensors,
 )
-from bert_tf.ops.padded_attention import PaddedAttention, PaddedRows
 
 
 def varlen_cross_attention(

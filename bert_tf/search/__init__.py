@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "draw_clusters": ".cluster_picture",
         "max_sim_top_k": ".max_sim",
         "mine_hard_negatives": ".mining",
-        "open_index_writer": ".index_writer",
+        "open_index_writer": ".index_files",
         "paraphrase_mining": ".mining",
         "quantize_vectors": ".quantized_vectors",
         "quantized_top_k": ".quantized_vectors",

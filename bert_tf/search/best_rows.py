@@ -23,15 +23,9 @@ def best_of_queries(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the `k` rows with the highest scores for each query, in bounded memory.
 
-    Args:
-        queries: A matrix `[Q, ...]`, dense or sparse.
-        num_rows: Rows of the matrix that is searched, at least 1.
-        k: The number of rows to find.
-        width: The numbers that one of these rows takes in memory, apart from its scores.
-        scorer: Returns, for a part of the queries, the function `scores_of` of `best_rows`.
-
-    Returns:
-        What `best_rows` returns, for all queries.
+    The queries are a matrix `[Q, ...]`, dense or sparse; `width` is the numbers that one of the
+    `num_rows` rows, at least 1, takes in memory, apart from its scores. `scorer` returns, for a
+    part of the queries, the function `scores_of` of `best_rows`. Returns what that returns.
     """
     found = []
     for part in query_slices(queries.shape[0]):
@@ -49,16 +43,9 @@ def best_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the `k` rows with the highest scores for each query.
 
-    Args:
-        num_queries: Q.
-        num_rows: Rows of the matrix, at least 1.
-        k: The number of rows to find.
-        block: Rows that are scored at once.
-        scores_of: Returns the scores `[Q, rows]` of a slice of rows.
-
-    Returns:
-        Scores and row numbers int64, both `[Q, min(k, num_rows)]`, the best row first; of equal
-        scores, the smaller number first.
+    Of the `num_rows`, at least 1, `block` rows are scored at once: `scores_of` returns the scores
+    `[Q, rows]` of a slice of rows. Returns scores and row numbers int64, both `[Q, min(k,
+    num_rows)]`, the best row first; of equal scores, the smaller number first.
     """
     best = None
     for start in range(0, num_rows, block):
@@ -79,19 +66,14 @@ def best_rows(
 
 
 def _candidates(scores, best, k):
-    """Returns the few scores of a block that can be among the best, and their columns.
+    """Returns the few scores of a block `[Q, n]` that can be among the `k` best, and their columns.
 
-    A maximum per group of columns is much faster than `top_k` of all columns. The `k`-th largest
-    of the maxima and of the best scores so far is a lower bound of the new `k`-th best score.
+    A maximum per group of columns is much faster than `top_k` of all columns. The `k`-th largest of
+    the maxima and of the best scores of the blocks before, `[Q, at most k]`, is a lower bound of
+    the new `k`-th best score.
 
-    Args:
-        scores: `[Q, n]`.
-        best: The best scores of the blocks before, `[Q, at most k]`.
-        k: The number of rows to find.
-
-    Returns:
-        Scores and columns `[Q, C]`, in the order of the columns and filled up with the lowest
-        score; None if they are not few, or the bound is not finite.
+    The results are `[Q, C]`, in the order of the columns and filled up with the lowest score; None
+    if they are not few, or the bound is not finite.
     """
     columns = scores.shape[1]
     groups = max(1, columns // _GROUP)
@@ -132,14 +114,9 @@ def _maxima_of_groups(scores, groups):
 
 
 def _filled_up(scores, query, column):
-    """Returns the scores at places that are in order, and their columns, as rows of equal length.
+    """Returns scores `[Q, n]` at places that are in order, `[C]`, and their columns.
 
-    Args:
-        scores: `[Q, n]`.
-        query, column: The places, `[C]`.
-
-    Returns:
-        Scores and columns, `[Q, most places of a query]`, filled up with the lowest score.
+    Both are `[Q, most places of a query]`, filled up with the lowest score.
     """
     counts = np.bincount(query, minlength=len(scores))
     position = np.arange(len(query)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,4 +1,4 @@
-"""The files of a `VectorIndex`: what they contain, and how they are checked.
+"""The files of a `VectorIndex`: what they contain, how they are checked, and how written.
 
 index.json      the sizes, the precision, the similarity and the checksums of the other files
 vectors.npy     the vectors or their codes, one row per item
@@ -9,25 +9,34 @@ offsets.npy     int64 [n + 1], where each line of items.jsonl begins, and its en
 A checksum is the CRC-32 of all lines, or of the numbers of an array without the header of its file.
 When an index is opened, its files are read once, block by block. Checksums find damage; the values
 on which a search relies are checked as well, because whoever changes a file can change its checksum
-too.
+too. They are written part by part, so that a corpus need not fit in memory.
 """
 
+import contextlib
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from bert_tf.base.array_files import checksum, save_array
 from bert_tf.base.file_errors import data_error
-from bert_tf.base.json_files import parse_json, read_json
+from bert_tf.base.files import atomic_path
+from bert_tf.base.json_files import parse_json, read_json, write_json
 from bert_tf.base.json_schema import SCALAR, integer, may_lack, object_of, one_of, optional, text
 from bert_tf.base.json_values import as_json
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.regular_files import require_regular
-from bert_tf.errors import DataError, UserError, user_error
-from bert_tf.search.quantized_vectors import checked_ranges, decoded_bytes
+from bert_tf.base.vectors import as_finite_floats, as_matrix
+from bert_tf.errors import DataError, UserError, require_one_of, user_error
+from bert_tf.search.quantized_vectors import (
+    checked_ranges,
+    decoded_bytes,
+    quantize_vectors,
+    vector_ranges,
+)
 
 INDEX_FORMAT = "bert_tf vector index 2"
 INDEX, VECTORS, RANGES = "index.json", "vectors.npy", "ranges.npy"
@@ -161,17 +170,11 @@ _SECONDS_BEFORE_PROGRESS = 3.0
 
 
 def check_index(index, content: dict, items: int, offsets: np.ndarray) -> None:
-    """Reads the files of an index and compares them with its `index.json`.
+    """Reads the files of a `VectorIndex` and compares them with `content`, its index.json.
 
-    Args:
-        index: The `VectorIndex`.
-        content: What `read_index` returns.
-        items: The descriptor of items.jsonl.
-        offsets: Its offsets, int64 `[n + 1]`.
-
-    Raises:
-        DataError: If a file was changed, a value is not finite, a vector of "cosine" has another
-            length than 1, or an offset is not after the one before.
+    `items` is the descriptor of items.jsonl, `offsets` are int64 `[n + 1]`. Raises `DataError` if a
+    file was changed, a value is not finite, a vector of "cosine" has another length than 1, or an
+    offset is not after the one before.
     """
     files = {OFFSETS: (_blocks(offsets), _require_increasing)}
     if index.ranges is not None:
@@ -261,3 +264,179 @@ def _require_valid(index, rows):
         is_wrong = (lengths > most) | ((lengths < least) & (lengths > 0))
         if is_wrong.any():
             raise ValueError(f"a vector of length {lengths[is_wrong][0]:g} for 'cosine'")
+
+
+# The first vectors say in which ranges int8 has its codes.
+CALIBRATION_ROWS = 20_000
+_FLOAT16 = np.finfo(np.float16).max
+
+
+class IndexWriter:
+    """What `open_index_writer` yields: an index whose rows are added part by part."""
+
+    def __init__(self, directory, precision, similarity, ranges, model):
+        self._directory = directory
+        self._precision = precision
+        self._similarity = similarity
+        self._ranges = ranges
+        self._model = model
+        self._vector_size = None
+        self._waiting = []  # vectors before the ranges are known
+        self._num_rows = 0
+        names = (VECTORS, ITEMS, OFFSETS)
+        self._files = {name: open(os.path.join(directory, name), "wb") for name in names}
+        self._checksums = dict.fromkeys(names, 0)
+        for name in (VECTORS, OFFSETS):
+            self._files[name].write(array_header((0,), np.int64))  # replaced at the end
+        self._offset = 0
+
+    def add(
+        self,
+        vectors: np.ndarray,
+        texts: Sequence[str] | None = None,
+        ids: Sequence[str | int] | None = None,
+    ) -> None:
+        """Adds rows: all of them, or none if there is an error.
+
+        Args:
+            vectors: Floats `[n, D]`.
+            texts: Their n texts, which a search returns.
+            ids: Their n ids, strings or finite numbers.
+
+        Raises:
+            UserError: If the sizes differ, a vector is not finite, or is not in float16, `ranges`
+                are not those of D dimensions, or a text or an id has another type or is too long.
+        """
+        vectors = as_finite_floats(
+            as_matrix(vectors, "vectors"), self._similarity == "cosine", "vectors"
+        )
+        size = self._vector_size or vectors.shape[1]
+        given = (("id", ids), ("text", texts))
+        # A column of pandas would be indexed by its labels.
+        columns = {name: list(column) for name, column in given if column is not None}
+        if size > MOST_DIMENSIONS:
+            expected = f"have at most {MOST_DIMENSIONS} dimensions"
+            raise user_error("`vectors`", expected, f"vectors.shape={vectors.shape}")
+        if vectors.shape[1] != size or any(
+            len(column) != len(vectors) for column in columns.values()
+        ):
+            raise UserError(
+                f"`vectors` must be [n, {size}], with n texts and n ids. Received: "
+                f"vectors.shape={vectors.shape}, "
+                + ", ".join(f"{len(column)} {name}s" for name, column in columns.items())
+            )
+        lines = [
+            item_line({name: column[row] for name, column in columns.items()})
+            for row in range(len(vectors))
+        ]
+        if self._precision == "int8" and self._ranges is not None:
+            self._ranges = require_ranges(self._ranges, size, self._similarity)
+        is_waiting = self._precision == "int8" and self._ranges is None
+        content = b"" if is_waiting else self._content(vectors)
+        # Nothing was written before, so a refused call leaves no trace.
+        self._vector_size = size
+        ends = self._offset + np.cumsum([0, *map(len, lines)], dtype=np.int64)
+        self._write(OFFSETS, ends[:-1].tobytes())
+        self._offset = int(ends[-1])
+        self._write(ITEMS, b"".join(lines))
+        self._write(VECTORS, content)
+        self._num_rows += len(vectors)
+        if is_waiting:
+            self._waiting.append(vectors)
+            if sum(map(len, self._waiting)) >= CALIBRATION_ROWS:
+                self._calibrate()
+
+    def _write(self, name, content):
+        self._files[name].write(content)
+        self._checksums[name] = zlib.crc32(content, self._checksums[name])
+
+    def _calibrate(self):
+        vectors, self._waiting = np.concatenate(self._waiting), []
+        self._ranges = vector_ranges(vectors)
+        self._write(VECTORS, self._content(vectors))
+
+    def _content(self, vectors):
+        """Returns the bytes of rows in vectors.npy."""
+        if self._precision == "int8":
+            vectors = quantize_vectors(vectors, "int8", self._ranges)
+        elif self._precision == "binary":
+            vectors = quantize_vectors(vectors, "ubinary")
+        with np.errstate(over="ignore"):
+            vectors = vectors.astype(DTYPES[self._precision])
+        if self._precision == "float16" and not np.isfinite(vectors).all():
+            expected = f"be in [-{_FLOAT16:g}, {_FLOAT16:g}] for the precision 'float16'"
+            raise user_error("`vectors`", expected, "larger values")
+        return vectors.tobytes()
+
+    def _finish(self):
+        if not self._num_rows:
+            raise UserError("The index must have at least one row. Received: no vectors.")
+        if self._waiting:
+            self._calibrate()
+        self._write(OFFSETS, np.int64(self._offset).tobytes())
+        shape = (self._num_rows, stored_size(self._vector_size, self._precision))
+        headers = {
+            VECTORS: array_header(shape, DTYPES[self._precision]),
+            OFFSETS: array_header((self._num_rows + 1,), np.int64),
+        }
+        for name, header in headers.items():
+            self._files[name].seek(0)
+            self._files[name].write(header)
+        if self._precision == "int8":
+            self._checksums[RANGES] = checksum(self._ranges)
+            save_array(os.path.join(self._directory, RANGES), self._ranges)
+        content = {
+            "format": INDEX_FORMAT,
+            "num_rows": self._num_rows,
+            "vector_size": self._vector_size,
+            "precision": self._precision,
+            "similarity": self._similarity,
+            "model": self._model,
+            CHECKSUMS: self._checksums,
+        }
+        write_json(os.path.join(self._directory, INDEX), content)
+
+    def _close(self):
+        for file in self._files.values():
+            file.close()
+
+
+@contextlib.contextmanager
+def open_index_writer(
+    path: str | os.PathLike,
+    precision: str = "float32",
+    similarity: str = "cosine",
+    ranges: np.ndarray | None = None,
+    model: str | None = None,
+) -> Iterator[IndexWriter]:
+    """Opens a new index, which replaces the directory `path` when the block ends without an error.
+
+    Args:
+        path: The directory.
+        precision: "float32"; "float16", half the size; "int8", a quarter; "binary", one bit per
+            dimension.
+        similarity: "cosine" stores vectors of length 1; "dot" stores them as they are.
+        ranges: For "int8", what `vector_ranges` returns for a sample of the vectors, of length 1
+            for "cosine". None takes the first 20,000 vectors as the sample.
+        model: A note on where the vectors come from, such as the model's directory.
+
+    Raises:
+        UserError: If an argument is unknown, no rows were added, or `path` has other files.
+
+    Example:
+        >>> with open_index_writer("news/", precision="binary") as writer:
+        ...     writer.add(np.array([[0.1, -0.2], [0.3, 0.4]]), texts=["one", "two"])
+        >>> bert_tf.search.VectorIndex("news/").items([1])
+        [{'text': 'two'}]
+    """
+    require_one_of("precision", precision, tuple(DTYPES))
+    require_one_of("similarity", similarity, INDEX_SIMILARITIES)
+    require_index_or_nothing(path)
+    with atomic_path(path) as new:
+        os.mkdir(new)
+        writer = IndexWriter(new, precision, similarity, ranges, model)
+        try:
+            yield writer
+            writer._finish()
+        finally:
+            writer._close()

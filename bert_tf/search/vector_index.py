@@ -23,12 +23,12 @@ from bert_tf.search.index_files import (
     VECTORS,
     check_index,
     open_array,
+    open_index_writer,
     parse_item,
     read_index,
     require_ranges,
     stored_size,
 )
-from bert_tf.search.index_writer import open_index_writer
 from bert_tf.search.quantized_vectors import quantized_top_k
 
 _BLOCK_ROWS = 65_536

@@ -86,7 +86,6 @@ class BytePairs(code_points.PieceModel):
         )
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
-        """Returns the pieces of `texts` (strings `[B]`)."""
         texts = checked(texts, self.errors)
         decoded, row_splits = code_points.decode(texts)
         points = decoded

@@ -1,6 +1,6 @@
-"""Texts as one vector of code points, and the pieces that are made of them.
+"""Texts as one vector of code points, the pieces that are made of them, and their slices.
 
-Glossary: `B` strings, `C` code points of all strings, `T` pieces of a string.
+Glossary: `B` strings, `C` code points of all strings, `T` pieces of a string, `S` slices.
 """
 
 import functools
@@ -124,15 +124,10 @@ class PieceModel:
 
 
 def checked(texts: tf.Tensor, errors: str | None) -> tf.Tensor:
-    """Returns texts in UTF-8.
+    """Returns strings `[B]` in UTF-8; `errors` as in `BertTokenizer`, None does not check them.
 
-    Args:
-        texts: Strings `[B]`.
-        errors: "strict" or "replace", as in `BertTokenizer`; with None, they are not checked.
-
-    Raises:
-        tf.errors.InvalidArgumentError: If errors="strict" and a text is not UTF-8. The message
-            names the rows.
+    Raises `tf.errors.InvalidArgumentError` if errors="strict" and a text is not UTF-8. The message
+    names the rows.
     """
     if errors is None:
         return texts
@@ -161,15 +156,10 @@ def decode(texts: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:
 
 
 def trimmed(is_space: tf.Tensor, first: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns spans in a vector without the spaces at their ends.
+    """Returns where spans in a vector begin and end without the spaces at their ends, int64.
 
-    Args:
-        is_space: bool `[C]`.
-        first, ends: Where spans begin, and the positions after their last, int64.
-
-    Returns:
-        The same of the trimmed spans. If a span has only spaces, the end is not after its old
-        beginning, and the beginning is its old end.
+    `is_space` is bool `[C]`. If a span has only spaces, the end is not after its old beginning, and
+    the beginning is its old end.
     """
     text = tf.where(~is_space)[:, 0]  # the positions of the others
     size = tf.size(is_space, tf.int64)
@@ -205,15 +195,11 @@ def joined_rows(parts: tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTenso
 def pieces_of_words(
     words: tf.RaggedTensor, segment: Callable
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Returns the ids of the pieces of all words, and where each begins and ends (int64).
+    """Returns the ids of the pieces of words `[B, (words)]`, ragged `[B, (T)]`, and their places.
 
-    Args:
-        words: Strings `[B, (words)]`.
-        segment: Returns the ids (int32) of the pieces of different words (strings), where each
-            begins, and the row splits of the words. It decides about the unit of these positions.
-
-    Returns:
-        The ids, ragged `[B, (T)]`, and the positions in all words, which have no gaps between them.
+    `segment` returns the ids (int32) of the pieces of different words (strings), where each begins,
+    and the row splits of the words. It decides about the unit of the places, int64, where each
+    piece begins and ends in all words, which have no gaps between them.
     """
     different, index = tf.unique(words.values)
     ids, begins, word_splits = segment(different)
@@ -315,3 +301,31 @@ class Replacements:
 def white_space() -> CodePointTable:
     """Returns a table that is 1 at white space, else 0."""
     return CodePointTable(np.isin(np.arange(NUM_CODE_POINTS), WHITE_SPACE))
+
+
+class TextSlices:
+    """Texts that are decoded once and sliced any number of times.
+
+    `tf.strings.substr` would copy the whole text for every slice.
+
+    Args:
+        texts: Strings `[B]` in UTF-8.
+
+    Example:
+        >>> rows = tf.constant([0, 0], tf.int64)
+        >>> starts, ends = tf.constant([0, 3], tf.int64), tf.constant([2, 9], tf.int64)
+        >>> [text.decode() for text in TextSlices(["Él duerme"])(rows, starts, ends).numpy()]
+        ['Él', 'duerme']
+    """
+
+    def __init__(self, texts: tf.Tensor):
+        decoded = tf.strings.unicode_decode(texts, "UTF-8")  # ragged [B, (characters)]
+        self._characters = decoded.values
+        self._row_starts = decoded.row_starts()
+
+    def __call__(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Returns the characters `[starts, ends)` of the texts `rows`, all int64 `[S]`."""
+        first = tf.gather(self._row_starts, rows)
+        places = tf.ragged.range(first + starts, first + ends)  # ragged [S, (characters)]
+        slices = places.with_values(tf.gather(self._characters, places.values))
+        return tf.strings.unicode_encode(slices, "UTF-8")

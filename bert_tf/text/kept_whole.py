@@ -40,14 +40,12 @@ class KeptWhole(PieceModel):
         return self if model is self.model else self._around(model)
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         segments, kept_ids = self._cut(texts)
         others = self.model.ids(tf.where(kept_ids < 0, segments.values, ""))
         ids = tf.concat([others, _one_where_kept(kept_ids, kept_ids)], axis=1)
         return code_points.joined_rows(ids, segments.row_splits)
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
-        """Returns the pieces of `texts` (strings `[B]`)."""
         segments, kept_ids = self._cut(texts)
         others = self.model.pieces(tf.where(kept_ids < 0, segments.values, ""))
         # The segments of a text follow each other without gaps, and so do those of all texts.

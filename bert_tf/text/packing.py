@@ -72,12 +72,10 @@ def pack(
     """Joins segments into `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
 
     Args:
-        first: Ids of the first segments, ragged int32 `[B, (ids)]`.
-        second: Ids of the second segments in the same form, or None.
+        first, second: Ids of the segments, ragged int32 `[B, (ids)]`; `second` may be None.
         cls_id, sep_id: The ids of these tokens.
         max_length: The maximum length of a row, special tokens included, or None.
-        truncation: See `truncated_lengths`, also for the error.
-        truncation_side: See `BertTokenizer`.
+        truncation, truncation_side: See `truncated_lengths`, also for the error; `BertTokenizer`.
         separators: The number of `[SEP]` between two segments; RoBERTa has 2.
         has_segments: Whether the segment ids of the second segment are 1.
 
@@ -141,15 +139,10 @@ def pad(
     length: int | tf.Tensor | None,
     multiple: int | tf.Tensor,
 ) -> dict[str, tf.Tensor]:
-    """Pads ragged rows to dense model inputs.
+    """Pads ragged int32 rows `[B, (T)]` to dense model inputs; `pad_id` is the padding of tokens.
 
-    Args:
-        token_ids, segment_ids: Ragged int32 `[B, (T)]`.
-        pad_id: The token id at padded positions. The segment id there is 0.
-        length: `T`. None for the length of the longest row, rounded up to a multiple of `multiple`.
-
-    Returns:
-        `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`.
+    Returns `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`. T is
+    `length`, or without one the length of the longest row, rounded up to a multiple of `multiple`.
     """
     lengths = token_ids.row_lengths()
     if length is None:

@@ -203,12 +203,7 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
 
 
 def complete(definition: dict[str, Any], ids: Mapping[str, int]) -> dict[str, Any]:
-    """Returns a definition with all keys that Hugging Face's reader needs.
-
-    Args:
-        definition: A definition that `parse` accepts.
-        ids: The id of each piece.
-    """
+    """Returns a definition that `parse` accepts with all keys that Hugging Face's reader needs."""
     return {
         "version": "1.0",
         **dict.fromkeys(("truncation", "padding", "decoder")),

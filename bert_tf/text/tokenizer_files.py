@@ -45,8 +45,7 @@ def read(
     """Returns the constructor arguments of `BertTokenizer` that a checkpoint directory sets.
 
     Args:
-        directory: A Hugging Face or own directory, a keras-hub preset, or a TF1 checkpoint with its
-            `vocab.txt`.
+        directory: A Hugging Face or own directory, a keras-hub preset, or a TF1 checkpoint.
         vocabulary: The pieces or the path of their file. None reads them from the directory.
         definition: The content of its `tokenizer.json`. None reads it, if it exists.
 

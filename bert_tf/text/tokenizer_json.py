@@ -131,16 +131,9 @@ def row_options(content: Mapping[str, Any]) -> dict[str, str]:
 def special_tokens(step: dict | None, ids: Mapping[str, int]) -> dict[str, Any]:
     """Returns the special tokens that a `post_processor` adds, and how it joins pairs.
 
-    Args:
-        step: The `post_processor`.
-        ids: The id of each piece.
-
-    Returns:
-        `cls_token`, `sep_token`, `separators`, `has_segments` and `trim_offsets`.
-
-    Raises:
-        DataError: If a value is of a wrong type.
-        ConfigError: If it adds other tokens.
+    These are `cls_token`, `sep_token`, `separators`, `has_segments` and `trim_offsets`; `ids` are
+    those of the pieces. Raises `DataError` if a value is of a wrong type, and `ConfigError` if it
+    adds other tokens.
     """
     single, pair, trims = [], [], False
     added: dict[str, Any] = {}  # the ids that it puts in place of its tokens

@@ -115,10 +115,8 @@ def character_table(
 ) -> CharacterTable:
     """Builds the table for one kind of normalization, once.
 
-    Args:
-        lowercase, decompose: Whether the normalized form is lower case, and decomposed (NFD).
-        strip_marks: Whether marks (category Mn) are removed after that.
-        split_on_cjk: Whether CJK ideographs are marked as separate words.
+    The normalized form may be lower case, and decomposed (NFD) without marks (category Mn); CJK
+    ideographs may be marked as separate words.
     """
     properties, mappings = unicode_data().properties, unicode_data().mappings
     lower = mappings["lower"] if lowercase else {}

@@ -84,7 +84,6 @@ class Normalized(code_points.PieceModel):
             return self._normalize(tf.constant([text]))[2].numpy()[0].decode()
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
-        """Returns the pieces of `texts` (strings `[B]`)."""
         row_splits, points, normalized = self._normalize(checked(texts, self.errors))
         ids, first, end = self._model.pieces(normalized)
         row_starts = tf.searchsorted(points.rows, tf.range(ids.nrows()), out_type=tf.int64)
@@ -216,7 +215,6 @@ class Unigram(code_points.PieceModel):
         self._joins = SparseTable(joins, np.ones_like(joins), not self._exact)
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
-        """Returns the pieces of `texts` (strings `[B]`)."""
         points, row_splits = code_points.decode(checked(texts, self.errors))
         points, is_start = self._words(points)
         is_cut = self._joins(tf.roll(points.values, 1, 0), points.values) == 0

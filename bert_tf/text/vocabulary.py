@@ -62,10 +62,15 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
         ['[UNK]', 'hello', '##s']
     """
     if os.fspath(path).endswith(".json"):
-        return _read_tokenizer_json(path)
-    lines = read_lines(path, "a vocabulary file")
-    # A piece of white space never occurs in text, but its line counts for the ids after it.
-    pieces = [line.strip() or line for line in lines]
+        content = read_json(path, _TOKENIZER, DataError)
+        ids = dict(content["model"]["vocab"])
+        for token in content.get("added_tokens") or ():
+            ids.setdefault(token["content"], token["id"])
+        pieces = in_order({index: piece for piece, index in ids.items()}, len(ids), path)
+    else:
+        lines = read_lines(path, "a vocabulary file")
+        # A piece of white space never occurs in text, but its line counts for the ids after it.
+        pieces = [line.strip() or line for line in lines]
     check_vocabulary(pieces, path)
     return pieces
 
@@ -148,13 +153,3 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
                 f"{place(index)} must be a piece that occurs once. Received: {piece!r:.200}, which "
                 f"is also {place(first[piece])}. Rename one of them: a piece has one id."
             )
-
-
-def _read_tokenizer_json(path) -> list[str]:
-    content = read_json(path, _TOKENIZER, DataError)
-    ids = dict(content["model"]["vocab"])
-    for token in content.get("added_tokens") or ():
-        ids.setdefault(token["content"], token["id"])
-    vocabulary = in_order({index: piece for piece, index in ids.items()}, len(ids), path)
-    check_vocabulary(vocabulary, path)
-    return vocabulary

@@ -184,7 +184,6 @@ class WordPiece(PieceModel):
         return characters
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         is_fast = self._is_fast(texts)
         few_bytes = tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES
         is_fast = tf.cond(

@@ -138,13 +138,10 @@ class Predictor:
         step: Callable[[dict[str, tf.Tensor]], Any] | None = None,
         key: Hashable = None,
     ) -> Any:
-        """Returns what `predict_step` returns for the features of a batch.
+        """Returns what `predict_step` returns for the features of a batch, with B rows each.
 
-        Args:
-            features: Arrays or tensors of B rows, by name.
-            inputs: See `feature_specs`.
-            step: Another function of the features, which is computed on one device.
-            key: What the step depends on, apart from the model.
+        `inputs` are those of `feature_specs`. `step` is another function of the features, which is
+        computed on one device; `key` is what it depends on, apart from the model.
         """
         model = self._model
         jit_compile, strategy = bool(model.jit_compile), model.distribute_strategy

@@ -282,9 +282,8 @@ class TrainingModel(StepModel):
         Args:
             x: What `fit` takes.
             batch_size: The number of rows of a batch; of texts the maximum.
-            verbose: See Keras.
+            verbose, callbacks: See Keras.
             steps: See Keras; not for texts.
-            callbacks: See Keras.
             token_budget: For texts: the maximum number of tokens of a batch, padding counted. None
                 for 4,096, or for no maximum where there is a `batch_size`.
             window_stride: For texts longer than `max_length`: predict windows of that length, one
@@ -356,9 +355,7 @@ class TrainingModel(StepModel):
 
         Args:
             texts: Raw text as `fit` takes it: a list of examples, or one.
-            batch_size: See `predict`.
-            token_budget: See `predict`.
-            verbose: See `predict`.
+            batch_size, token_budget, verbose: See `predict`.
 
         Returns:
             A list or array with an answer for each example; for one example its own.
@@ -405,10 +402,7 @@ class TrainingModel(StepModel):
     def save_weights(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
         """Writes a `.weights.h5` file as `keras.Model.save_weights` does, atomically.
 
-        Args:
-            filepath: The file.
-            overwrite: False asks before a file is replaced.
-            **options: See `keras.Model.save_weights`.
+        The arguments are those of `save`.
         """
         write_atomically(super().save_weights, filepath, overwrite, **options)
 

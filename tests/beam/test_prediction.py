@@ -10,12 +10,12 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import bert_tf
-from bert_tf.beam import output_files, prediction
-from bert_tf.beam.dead_letters import DeadLetter
+from bert_tf.beam import prediction
 from bert_tf.beam.model_handler import BertModelHandler
-from bert_tf.beam.output_files import FinishOutput, OutputPart, PartFile
+from bert_tf.beam.prediction import FinishOutput, OutputPart, PartFile
 from bert_tf.beam.readers import read_range
 from bert_tf.beam.shards import CORPUS_FORMATS, CorpusEntry, plan_shards
+from bert_tf.beam.workspace import DeadLetter
 from bert_tf.beam.writers import Layout
 from bert_tf.errors import UserError
 from tests.beam import remote_files
@@ -45,7 +45,7 @@ def predict(encoder, tmp_path, monkeypatch):
             ("text",),
             Layout(name, "vector", SCHEMA),
             str(prefix),
-            output_files.staging_folder(str(prefix)),
+            prediction.staging_folder(str(prefix)),
             dead and str(tmp_path / dead),
         )
         try:
@@ -177,7 +177,7 @@ def test_a_bundle_that_is_retried_writes_no_row_twice(tmp_path):
 def test_moving_the_files_may_be_repeated(tmp_path, monkeypatch, name):
     (tmp_path / "staging").mkdir()
     parts = [part_of(tmp_path, 0, ["a"], name), part_of(tmp_path, 2, ["b"], name)]
-    real = output_files.rename
+    real = prediction.rename
     moved = []
 
     def rename(source, target):
@@ -186,14 +186,14 @@ def test_moving_the_files_may_be_repeated(tmp_path, monkeypatch, name):
         moved.append(target)
         real(source, target)
 
-    monkeypatch.setattr(output_files, "rename", rename)
+    monkeypatch.setattr(prediction, "rename", rename)
     with pytest.raises(OSError, match="is lost"):
         finish(tmp_path, parts, 3, name)
-    monkeypatch.setattr(output_files, "rename", real)
+    monkeypatch.setattr(prediction, "rename", real)
     for _ in range(2):
         assert len(finish(tmp_path, parts, 3, name)) == 3
         assert [row["text"] for row in outputs(tmp_path, name)] == ["a", "b"]
-    assert output_files.counts_of(str(tmp_path / "staging")) == (2, 0)
+    assert prediction.counts_of(str(tmp_path / "staging")) == (2, 0)
 
 
 def test_remote_files_leave_nothing_behind(predict, tmp_path, monkeypatch):

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.beam import readers
-from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.readers import read_range
 from bert_tf.beam.shards import plan_shards
+from bert_tf.beam.workspace import DeadLetter
 from bert_tf.errors import UserError
 
 TEXTS = ["one", "a longer text", "é", "", "x" * 40, "last"]

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import bert_tf
 from bert_tf import BertBackbone, BertConfig
-from bert_tf.checkpoints import family_names
+from bert_tf.checkpoints import huggingface_files
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.families.network_families import FAMILIES, REFUSED
@@ -325,7 +325,7 @@ def test_gradients(name, tmp_path):
         def read(self, key):
             return named[key].numpy()
 
-    expected = family_names.by_bert_names(Gradients(), name)
+    expected = huggingface_files.by_bert_names(Gradients(), name)
     model = bert_tf.BertTextClassifier.from_pretrained(tmp_path, dropout=0.0)
     weights = {key: of(model) for key, of in WITH_GRADIENTS.items() if key in expected.shapes}
     assert len(weights) == 4 + (name == "mpnet")
@@ -672,13 +672,13 @@ def test_names_come_back():
             "bert.embeddings.LayerNorm.bias",
         ]
         tensors = {n: np.zeros(1) for n in names}
-        theirs = family_names.names_of(tensors, name, architecture)
+        theirs = huggingface_files.names_of(tensors, name, architecture)
 
         class Source:
             path, format = "file", "huggingface"
             shapes = {key: value.shape for key, value in theirs.items()}
 
-        read = family_names.by_bert_names(Source(), name)
+        read = huggingface_files.by_bert_names(Source(), name)
         assert sorted(read.shapes) == sorted(n.removeprefix("bert.") for n in names)
 
 

@@ -26,8 +26,7 @@ from bert_tf.inspection.attributions import (
     integrated_gradients,
     without_heads,
 )
-from bert_tf.inspection.inspected_row import InspectedRow
-from bert_tf.inspection.targets import Target
+from bert_tf.inspection.targets import InspectedRow, Target
 from bert_tf.text import SubwordTokenizer
 from tests.conformance.task import make as make_task
 from tests.conformance.tasks import TASKS, tasks

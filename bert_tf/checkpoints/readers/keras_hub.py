@@ -77,15 +77,11 @@ _MOST_BLOCKS = 1000
 def open_keras_hub(
     path: str, part: str | None = None, content: memoryview | None = None
 ) -> TensorSource:
-    """Opens one `.weights.h5` of keras-hub.
+    """Opens one `.weights.h5` of keras-hub; the errors are those of `H5File`.
 
-    Args:
-        path: The file, or its name in error messages if `content` is given.
-        part: "backbone" or "task" for the files of a preset; None infers it from the tensors.
-        content: The file's bytes, if it is a member of an archive.
-
-    Raises:
-        CheckpointError: See `H5File`.
+    `part` is "backbone" or "task" for the files of a preset; None infers it from the tensors.
+    `content` are the file's bytes, if it is a member of an archive; `path` is then for error
+    messages.
     """
     file = H5File(path, content)
     names = {_table_name(key): key for key in file.datasets}

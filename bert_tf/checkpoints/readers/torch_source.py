@@ -78,12 +78,8 @@ _MOST_INSTRUCTIONS = 1_000_000
 def read_pickle(file: BinaryIO, path: str) -> Any:
     """Reads one pickle from the position of a file, and leaves the file after it.
 
-    Returns:
-        The value: dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
-
-    Raises:
-        CheckpointError: If the pickle is damaged or contains anything that is not part of a state
-            dict.
+    The value consists of dictionaries, lists, tuples, strings, numbers and `StoredTensor`s. Raises
+    `CheckpointError` if it is damaged or contains anything that is not part of a state dict.
     """
     try:
         return _Interpreter(path).run(file)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.inputs.traced import IDS, PLACES, SPLITS, STRINGS, traced
 from bert_tf.tasks.question_answering.windows import Windows
-from bert_tf.text.text_slices import TextSlices
+from bert_tf.text.code_points import TextSlices
 
 # Spans of a window that are looked at for each answer to keep, as some have the same text.
 _SPANS_PER_ANSWER = 4

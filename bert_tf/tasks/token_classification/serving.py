@@ -11,7 +11,7 @@ from bert_tf.tasks.token_classification.word_windows import (
     words_of_texts,
 )
 from bert_tf.text import packing
-from bert_tf.text.text_slices import TextSlices
+from bert_tf.text.code_points import TextSlices
 
 
 class TokenClassificationModule(ServingModule):

@@ -19,7 +19,7 @@ from bert_tf.inputs.token_rows import MarkedRows
 from bert_tf.inputs.traced import IDS, PIECES, SPLITS, STRINGS, traced
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, tag_parts
 from bert_tf.text import code_points, packing
-from bert_tf.text.text_slices import TextSlices
+from bert_tf.text.code_points import TextSlices
 
 # The feature that marks the first pieces.
 WORD_STARTS = "word_starts"

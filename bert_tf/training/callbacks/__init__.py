@@ -1,28 +1,15 @@
 """Callbacks: logs, scores after each epoch, gradual unfreezing, stopping."""
 
-from bert_tf.training.callbacks.held_out_scores import EpochScores, ThresholdSweep, best_threshold
-from bert_tf.training.callbacks.stopping import Heartbeat, StopOnSignal, TerminateOnBadLoss
-from bert_tf.training.callbacks.tensorboard import TensorBoardHistograms, TensorBoardScalars
-from bert_tf.training.callbacks.training_log import (
-    JsonLines,
-    ProgressLine,
-    TrainingLog,
-    read_json_lines,
-)
-from bert_tf.training.freezing import GradualUnfreezing
+from bert_tf.base.lazy_names import lazy_names
 
-__all__ = [
-    "EpochScores",
-    "GradualUnfreezing",
-    "Heartbeat",
-    "JsonLines",
-    "ProgressLine",
-    "StopOnSignal",
-    "TensorBoardHistograms",
-    "TensorBoardScalars",
-    "TerminateOnBadLoss",
-    "ThresholdSweep",
-    "TrainingLog",
-    "best_threshold",
-    "read_json_lines",
-]
+_LOGS = ("JsonLines", "ProgressLine", "TrainingLog", "read_json_lines")
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(("EpochScores", "ThresholdSweep", "best_threshold"), ".held_out_scores"),
+        "GradualUnfreezing": "bert_tf.training.freezing",
+        **dict.fromkeys(("Heartbeat", "StopOnSignal", "TerminateOnBadLoss"), ".stopping"),
+        **dict.fromkeys(("TensorBoardHistograms", "TensorBoardScalars"), ".tensorboard"),
+        **dict.fromkeys(_LOGS, ".training_log"),
+    },
+)

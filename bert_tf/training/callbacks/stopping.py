@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.base.files import atomic_path
 from bert_tf.base.supervision import beat
 from bert_tf.errors import UserError
-from bert_tf.training.callbacks.step_callback import StepCallback
+from bert_tf.training.callbacks.training_log import StepCallback
 from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 from bert_tf.training.distribution.strategies import (
     end_together,

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.training.callbacks.step_callback import StepCallback
+from bert_tf.training.callbacks.training_log import StepCallback
 from bert_tf.training.distribution.strategies import is_chief
 
 NUM_BUCKETS = 30  # tensorboard/plugins/histogram/summary_v2.py, DEFAULT_BUCKET_COUNT

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+import keras
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -15,8 +16,38 @@ from bert_tf.base.json_files import parse_json
 from bert_tf.base.json_schema import integer, object_of
 from bert_tf.base.regular_files import open_regular
 from bert_tf.errors import DataError, UserError
-from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.distribution.strategies import is_chief
+
+
+class StepCallback(keras.callbacks.Callback):
+    """The base of the callbacks that act at steps. `step` is the number of batches trained on.
+
+    It continues over epochs, over calls of `fit` and, with `initial_step`, over restarts of a run.
+    It is not the optimizer's `iterations`, which do not count the steps that float16 loss scaling
+    skips. Subclasses are dataclasses.
+
+    Args:
+        initial_step: The step from which the run is resumed, in subclasses that take it.
+    """
+
+    initial_step = 0
+
+    def __post_init__(self):
+        super().__init__()
+        self.step = self.initial_step
+        self._first_batch = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._first_batch = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        # Called once per `steps_per_execution` batches; `batch` is the last of them.
+        self.step += batch - self._first_batch + 1
+        self.on_step_end(logs or {})
+
+    def on_step_end(self, logs: dict) -> None:
+        """Is called after each step with the model's logs; `step` includes that step."""
+
 
 _LINE = object_of({"step": integer(most=2**63 - 1)})
 

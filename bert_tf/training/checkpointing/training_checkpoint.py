@@ -19,7 +19,7 @@ from bert_tf.base.files import atomic_path, recover, remove_directory, remove_le
 from bert_tf.base.json_files import read_json, write_json
 from bert_tf.base.json_schema import integer, number, object_of, text
 from bert_tf.errors import CheckpointError, UserError, require, require_one_of, user_error
-from bert_tf.training.callbacks.step_callback import StepCallback
+from bert_tf.training.callbacks.training_log import StepCallback
 from bert_tf.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,
     checkpoint_path,
