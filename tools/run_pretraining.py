@@ -152,7 +152,7 @@ def set_up_devices():
     import tensorflow as tf
 
     from bert_tf.training import make_strategy
-    from bert_tf.training.distribution.pipeline_stages import make_pipeline_devices
+    from bert_tf.training.pipelined_step import make_pipeline_devices
 
     devices = make_pipeline_devices(FLAGS.pipeline_stages) if FLAGS.pipeline_stages > 1 else None
     strategy = make_strategy(FLAGS.distribution_strategy, FLAGS.tpu_name)
@@ -272,7 +272,7 @@ def main():
         if not several or kind not in (*_PEER_ERRORS, "AddressInUse"):
             raise
         from bert_tf.training import TrainingCheckpoint
-        from bert_tf.training.distribution.worker_health_monitor import leave
+        from bert_tf.training.distribution.strategies import leave
 
         newest = TrainingCheckpoint(os.path.join(FLAGS.output_dir, "checkpoints")).newest()
         if kind == "AddressInUse":  # the launcher chooses other ports, or the port becomes free

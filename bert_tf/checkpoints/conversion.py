@@ -11,9 +11,9 @@ import numpy as np
 from bert_tf import tasks
 from bert_tf.checkpoints.assignment import assign_weights, find_biases, find_weights
 from bert_tf.checkpoints.loading import build_model, weights_of
-from bert_tf.checkpoints.model_weights import backbone_of, task_heads
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.saving import save_model
+from bert_tf.checkpoints.weight_names import backbone_of, task_heads
 from bert_tf.errors import UserError
 from bert_tf.models.task_spec import EMBEDDINGS
 from bert_tf.tasks import declared_spec

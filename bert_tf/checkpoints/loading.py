@@ -14,16 +14,18 @@ from bert_tf.base.file_errors import file_error
 from bert_tf.base.hints import hint_for
 from bert_tf.base.tensor_source import read_floats
 from bert_tf.checkpoints.assignment import assign_weights, find_biases, find_tensor, find_weights
-from bert_tf.checkpoints.model_weights import (
-    BACKBONE,
-    KERAS_ARGUMENTS,
-    ambiguous_heads,
-    backbone_of,
-    task_heads,
-)
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.own_format import restore_quantized
-from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
+from bert_tf.checkpoints.weight_names import (
+    BACKBONE,
+    KERAS_ARGUMENTS,
+    OWN,
+    ambiguous_heads,
+    backbone_of,
+    backbone_weights,
+    pooler_weights,
+    task_heads,
+)
 from bert_tf.errors import CheckpointError, ConfigError, UserError, require
 from bert_tf.inputs.labels import class_names
 from bert_tf.layers.initial_weights import loading_backbone

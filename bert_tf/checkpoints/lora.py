@@ -14,9 +14,8 @@ from bert_tf.base.array_files import write_safetensors
 from bert_tf.base.file_errors import file_error, tensor_error
 from bert_tf.base.files import atomic_path
 from bert_tf.base.tensor_source import read_floats
-from bert_tf.checkpoints.model_weights import task_heads
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
-from bert_tf.checkpoints.weight_names import OWN
+from bert_tf.checkpoints.weight_names import OWN, task_heads
 from bert_tf.errors import UserError, user_error
 
 _ALPHA = "lora_alpha"

@@ -18,14 +18,13 @@ from bert_tf.checkpoints.huggingface_files import (
     open_weights,
     weights_file,
 )
-from bert_tf.checkpoints.model_weights import BACKBONE, BACKBONE_OPTIONS, ModelDescription
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.stored_zip import StoredZip
 from bert_tf.checkpoints.readers.tensor_bundle import OBJECT_GRAPH_KEY, Tf1Source, checkpoint_prefix
 from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
-from bert_tf.checkpoints.weight_names import OWN
+from bert_tf.checkpoints.weight_names import BACKBONE, BACKBONE_OPTIONS, OWN, ModelDescription
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError, require
 from bert_tf.families.network_families import BERTS

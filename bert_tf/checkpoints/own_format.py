@@ -21,7 +21,7 @@ from bert_tf.base.file_errors import tensor_error
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import OBJECT, check, integer, may_lack, object_of, optional, text
 from bert_tf.base.tensor_source import TensorSource
-from bert_tf.checkpoints.model_weights import BACKBONE_OPTIONS, ModelDescription
+from bert_tf.checkpoints.weight_names import BACKBONE_OPTIONS, ModelDescription
 from bert_tf.config import BertConfig, arguments_of
 from bert_tf.errors import CheckpointError, ConfigError, require, user_error
 from bert_tf.layers.kernels import Int8Kernel

@@ -10,17 +10,20 @@ from bert_tf.base.files import recover, staged_files
 from bert_tf.base.json_files import write_json
 from bert_tf.checkpoints import own_format
 from bert_tf.checkpoints.huggingface_files import family_class, names_of
-from bert_tf.checkpoints.model_weights import (
+from bert_tf.checkpoints.opening import OWN_KEY, format_of
+from bert_tf.checkpoints.own_format import quantized_tensors, quantized_variables
+from bert_tf.checkpoints.weight_names import (
+    OWN,
+    Weight,
     all_weights,
     architecture_of,
     backbone_of,
+    backbone_weights,
     class_name_of,
+    pooler_weights,
     saved_options,
     task_heads,
 )
-from bert_tf.checkpoints.opening import OWN_KEY, format_of
-from bert_tf.checkpoints.own_format import quantized_tensors, quantized_variables
-from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of, user_error
 from bert_tf.families.network_families import BERT, FAMILIES

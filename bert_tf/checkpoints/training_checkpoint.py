@@ -10,13 +10,13 @@ from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import check, object_of, one_of
 from bert_tf.checkpoints.assignment import check_claims
-from bert_tf.checkpoints.model_weights import (
+from bert_tf.checkpoints.readers.keras_archive import ModelSource
+from bert_tf.checkpoints.weight_names import (
     BACKBONE_OPTIONS,
     ModelDescription,
     build_saved,
     saved_options,
 )
-from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
 from bert_tf.models.backbone import BertBackbone

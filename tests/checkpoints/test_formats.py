@@ -17,8 +17,8 @@ from bert_tf import (
 )
 from bert_tf.checkpoints import hub, load_task_model, save_model
 from bert_tf.checkpoints.conversion import build_recognised, servable_class
-from bert_tf.checkpoints.model_weights import all_weights
 from bert_tf.checkpoints.opening import format_of, open_pretrained
+from bert_tf.checkpoints.weight_names import all_weights
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.text import SubwordTokenizer, load_tokenizer
 from tests.checkpoints import foreign

@@ -76,7 +76,7 @@ def mutants(format: Format, directory: pathlib.Path, seed: int) -> Iterator[tupl
 
 
 def values_of(model) -> dict:
-    from bert_tf.checkpoints.model_weights import all_weights
+    from bert_tf.checkpoints.weight_names import all_weights
 
     return {weight.name: weight.variable.numpy() for weight in all_weights(model)}
 

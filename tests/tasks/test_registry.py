@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf import tasks
 from bert_tf.base import json_schema
-from bert_tf.checkpoints.model_weights import ambiguous_heads
+from bert_tf.checkpoints.weight_names import ambiguous_heads
 from bert_tf.errors import UserError
 from bert_tf.models.task_spec import Answers, TaskInput, TaskSpec
 

@@ -15,7 +15,7 @@ from bert_tf.training import (
     make_strategy,
 )
 from bert_tf.training.callbacks import JsonLines, StopOnSignal, TerminateOnBadLoss, TrainingLog
-from bert_tf.training.distribution.worker_health_monitor import WorkerHealthMonitor
+from bert_tf.training.distribution.strategies import WorkerHealthMonitor
 
 BATCH, LENGTH, PLACES = 8, 16, 3
 SAVE_EVERY = 5

@@ -12,18 +12,18 @@ import numpy as np
 from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import OBJECT, check, may_lack, object_of, one_of, optional
-from bert_tf.checkpoints.model_weights import (
+from bert_tf.checkpoints.own_format import quantized_tensors
+from bert_tf.checkpoints.weight_names import (
     ABSENT,
     BACKBONE,
     KERAS_ARGUMENTS,
+    OWN,
     ModelDescription,
     all_weights,
     backbone_of,
     build_saved,
     model_class,
 )
-from bert_tf.checkpoints.own_format import quantized_tensors
-from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import ConfigError, UserError, user_error
 from bert_tf.layers.quantization import QUANTIZATION

@@ -13,8 +13,8 @@ import re
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import FLAG, Kind, check, integer, may_lack, number, object_of, one_of
 from bert_tf.base.tensor_source import RenamedSource, TensorSource
-from bert_tf.checkpoints.model_weights import ModelDescription
 from bert_tf.checkpoints.readers.h5_file import H5File
+from bert_tf.checkpoints.weight_names import ModelDescription
 from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError
 

@@ -309,8 +309,8 @@ class LAMB(AdamWeightDecay):
         bias_correction: Whether to correct the bias of m and v in the first steps.
         exclude_from_weight_decay_names: The last parts of the paths of variables that have neither
             weight decay nor an adapted norm.
-        beta_1, beta_2, epsilon, clip_norm, layer_decay, dynamic_loss_scale, name,
-            learning_rate_multipliers, **kwargs: See `AdamWeightDecay`.
+        beta_1, beta_2, epsilon, clip_norm, name: See `AdamWeightDecay`.
+        layer_decay, dynamic_loss_scale, learning_rate_multipliers, **kwargs: See `AdamWeightDecay`.
 
     Raises:
         UserError: If `layer_decay` is not in (0, 1].

@@ -10,12 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.training.distribution import (
-    WorkerHealthMonitor,
-    is_chief,
-    make_strategy,
-    worker_health_monitor,
-)
+from bert_tf.training.distribution import WorkerHealthMonitor, is_chief, make_strategy, strategies
 from bert_tf.training.distribution.strategies import worker_addresses
 from tests.training import processes
 from tests.training.distribution import two_devices
@@ -120,7 +115,7 @@ def leaving(monkeypatch):
         event.set()
         raise Left
 
-    monkeypatch.setattr(worker_health_monitor, "leave", leave)
+    monkeypatch.setattr(strategies, "leave", leave)
     return calls, event
 
 
@@ -143,7 +138,7 @@ def test_no_answer_for_the_patience_is_a_worker_that_is_gone(leaving, monkeypatc
     def no_route(*_, **__):
         raise OSError("no route to host")
 
-    monkeypatch.setattr(worker_health_monitor.socket, "create_connection", no_route)
+    monkeypatch.setattr(strategies.socket, "create_connection", no_route)
     watch(WorkerHealthMonitor(interval=0.001, patience=0.02), {"worker 1": "a:1"})
     ((reason, checkpoint),) = leaving[0]
     assert "is gone: no answer" in reason and checkpoint is None
