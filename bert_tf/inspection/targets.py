@@ -117,10 +117,10 @@ def piece_numbers(
 
     `counts` are the numbers of pieces of one text or two, which are numbered together from 0.
     """
-    numbers = [tf.RaggedTensor.from_row_splits(tf.range(n), [0, n]) for n in counts]
-    if len(numbers) > 1:
-        numbers[1] += counts[0]
-    rows = tokenizer.join_segments(*(*numbers, None)[:2], _CLS, _SEP, max_length)
+    pieces = [tf.RaggedTensor.from_row_splits(tf.range(n), [0, n]) for n in counts]
+    if len(pieces) > 1:
+        pieces[1] += counts[0]
+    rows = tokenizer.join_segments(*(*pieces, None)[:2], _CLS, _SEP, max_length)
     return tuple(row[0].numpy() for row in rows)
 
 

@@ -19,14 +19,6 @@ import tensorflow as tf
 
 from bert_tf.ops import native
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule, PaddedAttention, PaddedRows
-from bert_tf.ops.native import (
-    dropout_arguments,
-    float_tensors,
-    multiplies_bfloat16,
-    refuse_second_order,
-    row_splits_tensor,
-    self_attention_tensors,
-)
 
 
 def varlen_cross_attention(
@@ -86,12 +78,12 @@ def varlen_cross_attention(
     Reference: FlashAttention, arXiv 2205.14135; its causal mask is aligned in the same way since
     version 2.1.
     """
-    query, key_value = float_tensors(query=query, key_value=key_value)
-    query_row_splits = row_splits_tensor("query_row_splits", query_row_splits)
-    key_row_splits = row_splits_tensor("key_row_splits", key_row_splits)
+    query, key_value = native.float_tensors(query=query, key_value=key_value)
+    query_row_splits = native.row_splits_tensor("query_row_splits", query_row_splits)
+    key_row_splits = native.row_splits_tensor("key_row_splits", key_row_splits)
     _check(query, key_value, query_row_splits, key_row_splits, rule)
-    dropout_rate, seed = dropout_arguments(dropout_rate, seed)
-    bfloat16_products = multiplies_bfloat16(query, compute_dtype)
+    dropout_rate, seed = native.dropout_arguments(dropout_rate, seed)
+    bfloat16_products = native.multiplies_bfloat16(query, compute_dtype)
     library = native.used_library(runs_on_gpu=False)
     if library is None:
         padded = _padded(query, key_value, query_row_splits, key_row_splits, rule)
@@ -181,7 +173,7 @@ def _varlen_cross_attention_gradient(
     return [d_query, d_key_value, None, None, None]
 
 
-refuse_second_order("BertTf>VarlenCrossAttentionGrad", "varlen_cross_attention")
+native.refuse_second_order("BertTf>VarlenCrossAttentionGrad", "varlen_cross_attention")
 
 
 def varlen_attention(
@@ -238,9 +230,9 @@ def varlen_attention(
 
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
-    qkv, row_splits, distance_bias = self_attention_tensors(qkv, row_splits, rule)
-    dropout_rate, seed = dropout_arguments(dropout_rate, seed)
-    bfloat16_products = multiplies_bfloat16(qkv, compute_dtype)
+    qkv, row_splits, distance_bias = native.self_attention_tensors(qkv, row_splits, rule)
+    dropout_rate, seed = native.dropout_arguments(dropout_rate, seed)
+    bfloat16_products = native.multiplies_bfloat16(qkv, compute_dtype)
     if rule.attended_rows is not None:
         return _attention_to_some(qkv, row_splits, dropout_rate, seed, rule, compute_dtype)
     library = native.used_library()
@@ -318,4 +310,4 @@ def _varlen_attention_gradient(
     return [d_qkv, None, None, *d_distance_bias]
 
 
-refuse_second_order("BertTf>VarlenAttentionGrad", "varlen_attention")
+native.refuse_second_order("BertTf>VarlenAttentionGrad", "varlen_attention")
