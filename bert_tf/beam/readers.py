@@ -61,7 +61,7 @@ def read_parquet(part: FileRange) -> Iterator[CorpusEntry | DeadLetter]:
                         yield CorpusEntry(part.path, row, columns)
                     row += 1
             except DataError as error:
-                message = f"CorpusEntry group {group} must not be damaged. Received: {error}"
+                message = f"Row group {group} must not be damaged. Received: {error}"
                 yield DeadLetter.of(part.path, row, f"rows {row} to {end - 1}", message)
             row = end
 

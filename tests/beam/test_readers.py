@@ -223,6 +223,7 @@ def test_a_damaged_row_group_costs_its_rows_alone(tmp_path):
         rows, (letter,) = read(path, num_shards)
         assert [row.position for row in rows] == [*range(10), *range(20, 40)]
         assert letter.position == 10 and letter.element == "rows 10 to 19"
+        assert letter.error.startswith("Row group 1 must not be damaged")
     path.write_bytes(content[:-4])  # as of a copy that was interrupted
     rows, (letter,) = read(path, 2)
     assert not rows and letter.position is None
