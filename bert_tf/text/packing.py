@@ -75,7 +75,8 @@ def pack(
         first, second: Ids of the segments, ragged int32 `[B, (ids)]`; `second` may be None.
         cls_id, sep_id: The ids of these tokens.
         max_length: The maximum length of a row, special tokens included, or None.
-        truncation, truncation_side: See `truncated_lengths`, also for the error; `BertTokenizer`.
+        truncation: See `truncated_lengths`, also for the error.
+        truncation_side: See `BertTokenizer`.
         separators: The number of `[SEP]` between two segments; RoBERTa has 2.
         has_segments: Whether the segment ids of the second segment are 1.
 
