@@ -98,6 +98,7 @@ class PartFile:
         return failures
 
 
+@dataclasses.dataclass(eq=False)
 class FinishOutput(beam.DoFn):
     """Moves the files of the bundles that succeeded to their places, and counts their rows.
 
@@ -111,13 +112,10 @@ class FinishOutput(beam.DoFn):
         dead_letter_file: The path of the dead letters, or None.
     """
 
-    def __init__(
-        self, count: int, layout: Layout, prefix: str, dead_letter_file: str | None = None
-    ):
-        self._count = count
-        self._layout = layout
-        self._prefix = prefix
-        self._dead_letter_file = dead_letter_file
+    count: int
+    layout: Layout
+    prefix: str
+    dead_letter_file: str | None = None
 
     def process(self, staging, parts):
         moves, counts = Workspace(staging).once(_MOVES, lambda: self._prepared(staging, parts))
@@ -125,7 +123,7 @@ class FinishOutput(beam.DoFn):
             if FileSystems.exists(source):  # else it is moved already
                 rename(source, place)
         places = [place for _, place in moves]
-        old = set(old_outputs(self._prefix, self._layout.format)) - set(places)
+        old = set(old_outputs(self.prefix, self.layout.format)) - set(places)
         remove(sorted(old))
         with open_file(FileSystems.join(staging, _COUNTS), "wb") as file:
             file.write(json.dumps(counts).encode())
@@ -137,20 +135,20 @@ class FinishOutput(beam.DoFn):
         dead = sorted(part for part in parts if part.shard is None)
         written = shards[0].path if shards else None
         filled = {part.shard for part in shards}
-        for number in set(range(self._count)) - filled:
+        for number in set(range(self.count)) - filled:
             empty = OutputPart(number, FileSystems.join(staging, f"empty-{number}"), 0)
             self._write_empty(empty.path, written)
             shards.append(empty)
         shards.sort()  # by their shards; a runner that does not fuse makes several of one
         sources = [part.path for part in shards]
         places = [
-            output_path(self._prefix, self._layout.format, number, len(shards))
+            output_path(self.prefix, self.layout.format, number, len(shards))
             for number in range(len(shards))
         ]
-        if self._dead_letter_file is not None:
+        if self.dead_letter_file is not None:
             # Next to its place: a file can only be moved within a file system.
-            sources.append(staging_folder(self._dead_letter_file))
-            places.append(self._dead_letter_file)
+            sources.append(staging_folder(self.dead_letter_file))
+            places.append(self.dead_letter_file)
             with open_file(sources[-1], "wb") as file:
                 for part in dead:
                     with open_file(part.path) as letters:
@@ -160,10 +158,10 @@ class FinishOutput(beam.DoFn):
 
     def _write_empty(self, path, like):
         if like is None:
-            write_without_rows(open_file(path, "wb"), self._layout)
+            write_without_rows(open_file(path, "wb"), self.layout)
             return
         with open_file(like) as other:
-            write_without_rows(open_file(path, "wb"), self._layout, other)
+            write_without_rows(open_file(path, "wb"), self.layout, other)
 
 
 def old_outputs(prefix: str, format: str) -> list[str]:
