@@ -13,9 +13,9 @@ _GROUP = 32  # columns of a block of scores with one maximum
 _FEW = 4  # if more than one group in so many has candidates, top_k of the whole block is faster
 
 
-def query_slices(num_queries: int) -> list[slice]:
-    """Returns the parts of the queries that are scored together."""
-    return [slice(start, start + QUERIES) for start in range(0, num_queries, QUERIES)]
+def query_slices(num_queries: int, most: int = QUERIES) -> list[slice]:
+    """Returns the parts of the queries, of at most so many, that are scored together."""
+    return [slice(start, start + most) for start in range(0, num_queries, most)]
 
 
 def best_of_queries(

@@ -203,8 +203,7 @@ def _parts(vectors):
 def _query_parts(queries, found):
     """Returns parts whose found vectors, as floats `[queries, found, D]`, fit a block."""
     size = best_rows.BLOCK_FLOATS // (found * queries.shape[1])
-    size = max(1, min(size, best_rows.QUERIES))
-    return [slice(start, start + size) for start in range(0, len(queries), size)]
+    return best_rows.query_slices(len(queries), max(1, min(size, best_rows.QUERIES)))
 
 
 def _require_codes(name, codes, precision):
