@@ -17,7 +17,6 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.search import (
     VectorIndex,
     index_files,
-    index_writer,
     open_index_writer,
     quantize_vectors,
     quantized_top_k,
@@ -81,7 +80,7 @@ def test_finds_what_a_search_in_memory_finds(precision, similarity, tmp_path, mo
 
 
 def test_parts_and_a_sample_for_the_ranges(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_writer, "CALIBRATION_ROWS", 30)
+    monkeypatch.setattr(index_files, "CALIBRATION_ROWS", 30)
     vectors = random_vectors(100, 9)
     with open_index_writer(tmp_path / "index", "int8", "dot") as writer:
         for start in range(0, 100, 16):
