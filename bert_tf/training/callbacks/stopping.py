@@ -136,7 +136,7 @@ class TerminateOnBadLoss(StepCallback):
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
         >>> batch = (model.tokenize(texts), model.targets(labels))
-        >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
+        >>> checkpoint = bert_tf.training.TrainingCheckpoint("run_checkpoints")
         >>> stop = TerminateOnBadLoss(checkpoint, lambda step: batch, "bad_batches")
         >>> model.fit(tf.data.Dataset.from_tensors(batch), callbacks=[stop, checkpoint])
     """
