@@ -22,7 +22,7 @@ from bert_tf.models.serving_module import ServingModule
 from bert_tf.models.task_spec import Examples
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.text.spacing import with_written_spaces
-from bert_tf.training.evaluation.perplexity import Perplexity
+from bert_tf.training.evaluation.metrics import Perplexity
 from bert_tf.training.losses.token_loss import TokenLoss, token_weights
 from bert_tf.training.traced_steps import Predictor
 
