@@ -64,13 +64,7 @@ def nearby_tests(root: pathlib.Path, changed: list[str]) -> dict[str, int]:
         Path -> distance: 0 for a test that changed or has the changed file's name, else the number
         of imports between them, at most `FAR`.
     """
-    files = [path for folder in _CODE for path in sorted((root / folder).rglob("*.py"))]
-    imported_by: dict[str, set[str]] = {}
-    for path in files:
-        name = path.relative_to(root).as_posix()
-        for module in _imports(path):
-            for file in _files_of(root, module):
-                imported_by.setdefault(file, set()).add(name)
+    names, imported_by = _importers(root)
     distances = {name: 0 for name in changed if name.endswith(".py")}
     ring = list(distances)
     for distance in range(1, FAR + 1):
@@ -82,13 +76,9 @@ def nearby_tests(root: pathlib.Path, changed: list[str]) -> dict[str, int]:
         distances.update(dict.fromkeys(ring, distance))
     found = {name: distance for name, distance in distances.items() if _is_test(name)}
     named = {_test_of(name) for name in changed if name.endswith(".py")}
-    for path in files:
-        name = path.relative_to(root).as_posix()
-        if name in named:
-            found[name] = 0
+    found.update({name: 0 for name in names if name in named})
     for prefix, tests in _OTHER.items():
         if any(name.startswith(prefix) for name in changed):
-            names = [path.relative_to(root).as_posix() for path in files]
             found.update({name: 0 for name in names if _is_test(name) and name.startswith(tests)})
     folders = {pathlib.PurePath(name).parent.name for name in changed}
 
@@ -96,6 +86,18 @@ def nearby_tests(root: pathlib.Path, changed: list[str]) -> dict[str, int]:
         return found[name], pathlib.PurePath(name).parent.name not in folders, name
 
     return {name: found[name] for name in sorted(found, key=nearness)}
+
+
+@functools.cache
+def _importers(root: pathlib.Path) -> tuple[list[str], dict[str, set[str]]]:
+    """The files of Python, and file -> the files that import it."""
+    names, imported_by = [], {}
+    for path in (path for folder in _CODE for path in sorted((root / folder).rglob("*.py"))):
+        names.append(path.relative_to(root).as_posix())
+        for module in _imports(path):
+            for file in _files_of(root, module):
+                imported_by.setdefault(file, set()).add(names[-1])
+    return names, imported_by
 
 
 def _test_of(name):
