@@ -19,6 +19,22 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 POSITIVES = ["good", "bad film", "a b c", "the film .", "the", "a", "d"]
 
 
+@pytest.fixture(scope="module")
+def one_block(tiny_config):
+    return dataclasses.replace(tiny_config, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def without_dropout(one_block):
+    return dataclasses.replace(one_block, **NO_DROPOUT)
+
+
+@pytest.fixture(scope="module")
+def whole(without_dropout, tiny_vocabulary):
+    loss = MultipleNegativesRankingLoss()
+    return step(without_dropout, tiny_vocabulary, loss, run_eagerly=True)
+
+
 def step(config, vocabulary, objective, texts=(ANCHORS, POSITIVES), **options):
     """The logs of a step and the weights after it, of an encoder that is always the same."""
     keras.utils.set_random_seed(5)
@@ -45,31 +61,27 @@ def assert_same_step(one, other):
         *(pytest.param(size, False, marks=pytest.mark.full) for size in (1, 7, 100)),
     ],
 )
-def test_the_gradient_is_that_of_the_whole_batch(tiny_config, tiny_vocabulary, size, run_eagerly):
-    config = dataclasses.replace(
-        tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
-    whole = step(config, tiny_vocabulary, MultipleNegativesRankingLoss())
+def test_the_gradient_is_that_of_the_whole_batch(
+    without_dropout, tiny_vocabulary, whole, size, run_eagerly
+):
     cached = CachedMultipleNegativesRankingLoss(mini_batch_size=size)
-    assert_same_step(step(config, tiny_vocabulary, cached, run_eagerly=run_eagerly), whole)
+    received = step(without_dropout, tiny_vocabulary, cached, run_eagerly=run_eagerly)
+    assert_same_step(received, whole)
 
 
-def test_hard_negatives_and_other_losses(tiny_config, tiny_vocabulary):
-    config = dataclasses.replace(
-        tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
+def test_hard_negatives_and_other_losses(without_dropout, tiny_vocabulary):
     texts = (ANCHORS, POSITIVES, POSITIVES[::-1])
     whole = MatryoshkaLoss(MultipleNegativesRankingLoss(symmetric=True), dims=[32, 8])
     cached = CachedMultipleNegativesRankingLoss(symmetric=True, mini_batch_size=2)
     assert_same_step(
-        step(config, tiny_vocabulary, MatryoshkaLoss(cached, dims=[32, 8]), texts),
-        step(config, tiny_vocabulary, whole, texts),
+        step(without_dropout, tiny_vocabulary, MatryoshkaLoss(cached, dims=[32, 8]), texts),
+        step(without_dropout, tiny_vocabulary, whole, texts, run_eagerly=True),
     )
 
 
-def test_both_passes_draw_the_same_masks(tiny_config, tiny_vocabulary):
+def test_both_passes_draw_the_same_masks(one_block, tiny_vocabulary):
     """With dropout: the gradient is that of the loss, and one batch draws its seeds once."""
-    config = dataclasses.replace(tiny_config, hidden_dropout_prob=0.5)
+    config = dataclasses.replace(one_block, hidden_dropout_prob=0.5)
     whole = step(config, tiny_vocabulary, MultipleNegativesRankingLoss())
     cached = step(config, tiny_vocabulary, CachedMultipleNegativesRankingLoss(mini_batch_size=7))
     assert_same_step(cached, whole)
@@ -77,11 +89,9 @@ def test_both_passes_draw_the_same_masks(tiny_config, tiny_vocabulary):
         np.testing.assert_array_equal(state, expected)
 
 
-def test_learns_in_a_graph_of_any_number_of_rows(tiny_config, tiny_vocabulary):
+def test_learns_in_a_graph_of_any_number_of_rows(one_block, tiny_vocabulary):
     keras.utils.set_random_seed(5)
-    encoder = BertSentenceEncoder(
-        BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary)
-    )
+    encoder = BertSentenceEncoder(BertBackbone(one_block), tokenizer=BertTokenizer(tiny_vocabulary))
     objective = CachedMultipleNegativesRankingLoss(mini_batch_size=4)
     encoder.compile(AdamWeightDecay(3e-3), objective=objective)
     texts = (ANCHORS * 9, POSITIVES * 9)  # 63 rows: the last batch has fewer
