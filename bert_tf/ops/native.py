@@ -236,9 +236,10 @@ def check_shapes(x: tf.Tensor, residual: tf.Tensor | None = None, **vectors) -> 
     """
     if x.shape.rank == 0:
         raise ValueError(f"`x` must have shape [..., features]. Received: x.shape={x.shape}")
-    check_shape("residual", residual, x.shape, f"x.shape={x.shape}")
-    for name, vector in vectors.items():
-        check_shape(name, vector, [x.shape[-1]], f"x.shape={x.shape}")
+    for name, tensor in {"residual": residual, **vectors}.items():
+        shape = x.shape if name == "residual" else [x.shape[-1]]
+        if tensor is not None and not tensor.shape.is_compatible_with(shape):
+            check_shape(name, tensor, shape, f"x.shape={x.shape}")
 
 
 def dropout_arguments(rate: float, seed) -> tuple[float, tf.Tensor]:
@@ -255,7 +256,7 @@ def dropout_arguments(rate: float, seed) -> tuple[float, tf.Tensor]:
             "`seed` must be an int or a scalar int64 tensor if `dropout_rate` is above 0. "
             f"Received: dropout_rate={rate}, seed=None. Pass a new seed at every step."
         )
-    return rate, seed_tensor(seed)
+    return rate, tf.constant(0, tf.int64) if seed is None else seed_tensor(seed)
 
 
 def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
