@@ -14,8 +14,16 @@ TEXTS = ["A dog barks.", "", "Rates rose – again."]
 
 
 @pytest.fixture(scope="module")
-def encoder(minilm):
-    return BertSentenceEncoder.from_pretrained(minilm, prompts=PROMPTS)
+def first_block(minilm, tmp_path_factory):
+    """A checkpoint of MiniLM's first block."""
+    directory = tmp_path_factory.mktemp("first_block")
+    BertSentenceEncoder.from_pretrained(minilm, num_encoder_layers=1).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def encoder(first_block):
+    return BertSentenceEncoder.from_pretrained(first_block, prompts=PROMPTS)
 
 
 def test_a_prompt_is_a_part_of_the_text(encoder):
@@ -28,9 +36,9 @@ def test_a_prompt_is_a_part_of_the_text(encoder):
     assert np.abs(encoder.encode(TEXTS) - expected).max() > 0.01
 
 
-def test_the_default_prompt(encoder, minilm, tmp_path):
+def test_the_default_prompt(encoder, first_block, tmp_path):
     other = BertSentenceEncoder.from_pretrained(
-        minilm, prompts=PROMPTS, default_prompt_name="document"
+        first_block, prompts=PROMPTS, default_prompt_name="document"
     )
     expected = encoder.encode(TEXTS, prompt_name="document")
     np.testing.assert_array_equal(other.encode(TEXTS), expected)
@@ -41,9 +49,9 @@ def test_the_default_prompt(encoder, minilm, tmp_path):
 
 
 @pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
-def test_saved_with_the_model(minilm, tmp_path, format):
+def test_saved_with_the_model(first_block, tmp_path, format):
     options = {"prompts": PROMPTS, "default_prompt_name": "query", "truncate_dim": 100}
-    encoder = BertSentenceEncoder.from_pretrained(minilm, **options)
+    encoder = BertSentenceEncoder.from_pretrained(first_block, **options)
     encoder.save_pretrained(tmp_path, format=format)
     written = json.loads((tmp_path / "config_sentence_transformers.json").read_text())
     assert written["prompts"] == PROMPTS and written["default_prompt_name"] == "query"
@@ -52,11 +60,11 @@ def test_saved_with_the_model(minilm, tmp_path, format):
     np.testing.assert_allclose(opened.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
 
 
-def test_truncated_vectors(encoder, minilm):
+def test_truncated_vectors(encoder, first_block):
     whole = encoder.encode(TEXTS)
     expected = whole[:, :64] / np.linalg.norm(whole[:, :64], axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.encode(TEXTS, truncate_dim=64), expected, atol=1e-6)
-    shorter = BertSentenceEncoder.from_pretrained(minilm, truncate_dim=64)
+    shorter = BertSentenceEncoder.from_pretrained(first_block, truncate_dim=64)
     assert shorter.vector_size == 64
     np.testing.assert_allclose(shorter.encode(TEXTS), expected, atol=1e-6)
 
@@ -75,9 +83,9 @@ def test_what_has_no_meaning_is_told(encoder, options, message):
         encoder.encode(TEXTS, **options)
 
 
-def test_a_default_without_a_prompt(minilm):
+def test_a_default_without_a_prompt(first_block):
     with pytest.raises(UserError, match="`default_prompt_name` must be"):
-        BertSentenceEncoder.from_pretrained(minilm, default_prompt_name="query")
+        BertSentenceEncoder.from_pretrained(first_block, default_prompt_name="query")
 
 
 @pytest.mark.parametrize("prompts", [["query: "], {"query": 1}, "query: "])
@@ -99,9 +107,9 @@ def test_prompts_that_are_not_pooled_are_refused(encoder, tmp_path):
     BertSentenceEncoder.from_pretrained(tmp_path)
 
 
-def test_any_program_uses_the_default_prompt(minilm, encoder):
+def test_any_program_uses_the_default_prompt(first_block, encoder):
     other = BertSentenceEncoder.from_pretrained(
-        minilm, prompts=PROMPTS, default_prompt_name="query"
+        first_block, prompts=PROMPTS, default_prompt_name="query"
     )
     expected = encoder.encode(TEXTS, prompt_name="query")
     np.testing.assert_array_equal(other.predict_decoded(TEXTS), expected)
