@@ -17,8 +17,13 @@ LABELS = np.array([1, 0, 1, 0] * 8)
 
 
 @pytest.fixture(scope="module")
-def make_classifier(tiny_config, tiny_vocabulary):
-    def make(run_eagerly=False, config=tiny_config, **options):
+def one_block(tiny_config):
+    return dataclasses.replace(tiny_config, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def make_classifier(one_block, tiny_vocabulary):
+    def make(run_eagerly=False, config=one_block, **options):
         keras.utils.set_random_seed(5)
         model = BertTextClassifier(
             BertBackbone(config),
@@ -101,8 +106,10 @@ def test_padding_free_and_padded_learn_the_same(make_classifier):
     np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
-def test_compiled_by_xla(make_classifier, tiny_config):
-    options = {"config": dataclasses.replace(tiny_config, num_hidden_layers=1), "pooling": "mean"}
+def test_compiled_by_xla(make_classifier, one_block):
+    # The reference of dropout takes XLA long; tests/conformance/test_ops.py compiles it too.
+    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    options = {"config": dataclasses.replace(one_block, **rates), "pooling": "mean", "dropout": 0.0}
     model = make_classifier(run_eagerly=True, **options)
     expected = model.predict(TEXTS, verbose=0)
     compiled = make_classifier(**options)
