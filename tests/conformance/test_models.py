@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from tests.conformance.task import CONFIG, ROWS, WEIGHTS, assert_same, make, shared
+from tests.conformance.task import CONFIG, ONE_BLOCK, ROWS, WEIGHTS, assert_same, make, shared
 from tests.conformance.tasks import TASKS, tasks
 
 
@@ -140,7 +140,7 @@ def test_mixed_precision(name, policy):
 @tasks()
 def test_quantized(name, tmp_path):
     """8-bit integers give nearly the same, are no longer trained, and are saved and opened."""
-    task, model = TASKS[name], make(TASKS[name])
+    task, model = TASKS[name], make(TASKS[name], config=ONE_BLOCK)
     expected = numbers(model(task.features))
     model.quantize("int8")
     quantized = numbers(model(task.features))

@@ -13,6 +13,6 @@ TASKS = {
             "training": Lack("it has no head and no loss", "No loss"),
             "serving": Lack("it is for programs in Python", "Received: BertFeatureExtractor"),
         },
-        saved={"layer_indices": [1, 2], "combine": "mean", "max_length": 8},
+        saved={"layer_indices": [0, 1], "combine": "mean", "max_length": 8},
     )
 }
