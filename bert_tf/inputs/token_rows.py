@@ -183,10 +183,14 @@ class FewTexts(TokenizedTexts):
 
     Args:
         tokenizer, texts, max_length: See `TokenizedTexts.of`; the texts are its columns.
+
+    Attributes:
+        most_tokens: The most tokens that the rows may have together, padding counted.
     """
 
     def __init__(self, tokenizer, texts: tuple[np.ndarray, ...], max_length: int):
         self.tokenizer, self.texts, self.max_length = tokenizer, texts, max_length
+        self.most_tokens = len(texts[0]) * max_length
 
     def __len__(self) -> int:
         return len(self.texts[0])
@@ -196,10 +200,6 @@ class FewTexts(TokenizedTexts):
             raise AttributeError(name)
         vars(self).update(vars(TokenizedTexts.of(self.tokenizer, self.texts, self.max_length)))
         return vars(self)[name]
-
-    def most_tokens(self) -> int:
-        """Returns the most tokens that the rows may have, padding counted."""
-        return len(self) * self.max_length
 
     def columns(self) -> list[tf.Tensor]:
         """Returns the texts, strings `[n]`, of pairs the first and the second ones."""

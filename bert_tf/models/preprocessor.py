@@ -394,7 +394,7 @@ class Preprocessor:
         self.require_tokenizer()
         if window_stride is None:
             few = FewTexts(self.tokenizer, columns, self.max_sequence_length)
-            if len(few) and few.most_tokens() <= TOKEN_BUDGET and not columns.inputs:
+            if len(few) and few.most_tokens <= TOKEN_BUDGET and not columns.inputs:
                 return few
             return Preprocessor.example_rows(self, columns)
         options = self.max_sequence_length, window_stride

@@ -311,7 +311,7 @@ def _are_one_batch(model, rows, batch_size, token_budget):
     if not isinstance(rows, FewTexts) or model.distribute_strategy.num_replicas_in_sync > 1:
         return False
     fits = len(rows) <= (batch_size or len(rows))
-    return fits and (len(rows) == 1 or rows.most_tokens() <= (token_budget or TOKEN_BUDGET))
+    return fits and (len(rows) == 1 or rows.most_tokens <= (token_budget or TOKEN_BUDGET))
 
 
 def _begun_callbacks(model, callbacks, verbose, steps):
