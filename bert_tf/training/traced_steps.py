@@ -251,7 +251,8 @@ def predict_rows(model: keras.Model, rows: TokenRows, *batching, **options) -> A
         found.append(outputs)
     order = np.argsort(np.concatenate(order))
     axis, padding = model.spec.token_axis, model.spec.token_padding
-    if axis is not None and (len(found) > 1 or model.preprocessor.static_length is not None):
+    is_longest = len(rows) and len(found) == 1 and model.preprocessor.static_length is None
+    if axis is not None and not is_longest:
         longest = rows.lengths().max() if len(rows) else model.max_sequence_length
         found = [_of_length(longest, outputs, axis, padding) for outputs in found]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts)[order], *found)
