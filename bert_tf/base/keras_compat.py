@@ -59,7 +59,8 @@ class QuickLayer(keras.layers.Layer):
         kinds = itertools.takewhile(lambda kind: kind is not QuickLayer, type(self).__mro__)
         makers = [inspect.signature(kind.__init__) for kind in kinds if "__init__" in vars(kind)]
         names = {name for maker in makers for name in maker.parameters} - {"self", "kwargs"}
-        values = {name: getattr(self, name) for name in sorted(names)}
+        # What a subclass keeps under another name, it adds itself.
+        values = {name: getattr(self, name) for name in sorted(names) if hasattr(self, name)}
         own = {name: value for name, value in values.items() if not _holds_layers(value)}
         return {**super().get_config(), **own}
 

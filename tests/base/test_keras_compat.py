@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+import bert_tf
 from bert_tf import BertBackbone, BertConfig
 from bert_tf.base.keras_compat import QuickLayer
 
@@ -28,3 +29,17 @@ def test_a_strategy_gives_its_own_names():
         weight = layer.add_weight(name="weight", shape=[2], initializer="zeros")
     (value,) = strategy.experimental_local_results(weight.value)
     assert value.name == "layer/weight:0"
+
+
+def test_a_subclass_may_keep_its_arguments_under_other_names():
+    class Scaled(bert_tf.layers.Dense):
+        def __init__(self, units, scale, **kwargs):
+            super().__init__(units, **kwargs)
+            self._scale = scale
+
+        def get_config(self):
+            return {**super().get_config(), "scale": self._scale}
+
+    config = Scaled(3, scale=2.0).get_config()
+    assert (config["units"], config["scale"], config["initializer_range"]) == (3, 2.0, 0.02)
+    assert Scaled.from_config(config).get_config() == config
