@@ -168,7 +168,7 @@ def reference_of(op: Callable, notes: str) -> Callable:
         with backend("reference"):
             return op(*args, **kwargs)
 
-    _, title, example = inspect.getdoc(op).partition("Example:")
+    _, title, example = (inspect.getdoc(op) or "").partition("Example:")  # none with -OO
     example = re.sub(rf"\b{op.__name__}\(", f"{name}(", example.partition("\n\n")[0])
     first = f"Computes `{op.__name__}` in stock TensorFlow ops: the reference implementation."
     reference.__name__ = reference.__qualname__ = name
