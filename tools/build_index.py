@@ -20,7 +20,6 @@ from bert_tf.base.progress import progress_bar
 from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
 from bert_tf.inputs.tables.tsv import read_lines
-from bert_tf.search.index_files import require_index_or_nothing
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.console import print_result
@@ -76,6 +75,8 @@ def rows_of_input():
 
 
 def main():
+    from bert_tf.search.index_files import require_index_or_nothing
+
     if FLAGS.devices is not None and len(FLAGS.devices) != FLAGS.num_processes:
         raise flag_error(
             "devices", "must have one GPU for each of --num_processes", "num_processes"

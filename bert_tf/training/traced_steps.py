@@ -251,8 +251,8 @@ def predict_rows(model: keras.Model, rows: TokenRows, *batching, **options) -> A
         found.append(outputs)
     order = np.argsort(np.concatenate(order))
     axis, padding = model.spec.token_axis, model.spec.token_padding
-    is_longest = len(rows) and len(found) == 1 and model.preprocessor.static_length is None
-    if axis is not None and not is_longest:
+    is_one_batch = len(order) and len(found) == 1
+    if axis is not None and not (is_one_batch and model.preprocessor.static_length is None):
         longest = rows.lengths().max() if len(rows) else model.max_sequence_length
         found = [_of_length(longest, outputs, axis, padding) for outputs in found]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts)[order], *found)
