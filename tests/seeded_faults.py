@@ -18,7 +18,7 @@ import time
 from typing import NamedTuple
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-COPIED = ("bert_tf", "research", "tests", "pyproject.toml")
+COPIED = ("bert_tf", "research", "tests", "configure.py", "pyproject.toml")
 
 
 class Fault(NamedTuple):
