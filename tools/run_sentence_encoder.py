@@ -28,11 +28,6 @@ from bert_tf.base.array_files import save_array
 from bert_tf.base.files import atomic_path
 from bert_tf.config import POOLING_MODES
 from bert_tf.errors import DataError, UserError, user_error
-from bert_tf.tasks.sentence_embedding.files import (
-    read_labelled_pairs,
-    read_scored_pairs,
-    read_triplets,
-)
 from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, tool
 from bert_tf.tools.common.checks import flag_error, options_of, positive_integers
 from bert_tf.tools.common.console import predicting_verbose, print_model
@@ -86,10 +81,11 @@ fine_tuning_flags.define_epoch_flags("val_spearman or val_pearson")
 
 def read_train_data():
     """Returns the texts, the labels (None if the objective has none) and the loss."""
+    from bert_tf.tasks.sentence_embedding import files
     from bert_tf.training.losses import sentence_losses
 
     if FLAGS.objective == "classification":
-        texts, names = read_labelled_pairs(FLAGS.train_file)
+        texts, names = files.read_labelled_pairs(FLAGS.train_file)
         classes = sorted(set(map(str, names)))
         if len(classes) < 2:
             expected = "have at least two different labels"
@@ -100,9 +96,9 @@ def read_train_data():
         loss = None if loss == "auto" else loss
         return texts, labels, sentence_losses.ClassificationLoss(len(classes), loss)
     if FLAGS.objective == "cosine":
-        texts, labels = read_scored_pairs(FLAGS.train_file, FLAGS.score_scale)
+        texts, labels = files.read_scored_pairs(FLAGS.train_file, FLAGS.score_scale)
         return texts, np.array(labels, np.float32), sentence_losses.CosineRegressionLoss()
-    texts = read_triplets(FLAGS.train_file)
+    texts = files.read_triplets(FLAGS.train_file)
     if FLAGS.objective == "ranking":
         return texts, guide_vectors(texts) if FLAGS.guide_dir else None, ranking_loss()
     if len(texts) < 3:
@@ -209,6 +205,7 @@ def main():
     check_flags()
     import keras
 
+    from bert_tf.tasks.sentence_embedding.files import read_scored_pairs
     from bert_tf.training import MatryoshkaLoss
 
     keras.utils.set_random_seed(FLAGS.seed)

@@ -249,7 +249,7 @@ def _require_valid(index, rows):
         return
     least, most = 1 - TOLERANCE, 1 + TOLERANCE
     if index.precision == "int8":
-        # A code stands for the middle of its step, and a value outside of the range for its end.
+        # A code means the middle of its step, and a value outside of the range means its end.
         ranges = index.ranges.astype(np.float64)
         ends = np.abs(np.clip(0, *ranges))
         least, most = 0, np.hypot(most, min(np.linalg.norm(ends), most))

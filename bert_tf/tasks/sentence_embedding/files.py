@@ -23,6 +23,7 @@ from bert_tf.base.files import atomic_path
 from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.tables.table_files import read_table
 from bert_tf.inputs.tables.tsv import read_lines
+from bert_tf.training.evaluation.ranking import ranked_documents
 
 PAIR_COLUMNS = ("sentence1", "sentence2")
 TRIPLET_COLUMNS = ("anchor", "positive", "negative")
@@ -313,8 +314,6 @@ def write_run(
         q1 Q0 d2 1 0.75 bert_tf
         q1 Q0 d1 2 0.25 bert_tf
     """
-    from bert_tf.training.evaluation.ranking import ranked_documents  # which imports TensorFlow
-
     require_word(name)
     with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
         for query, scores in run.items():
