@@ -76,9 +76,7 @@ class Access:
         return headers
 
     def _check_host(self, request):
-        name = ""
-        with contextlib.suppress(ValueError):
-            name = urllib.parse.urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
+        name = _name(request.headers.get("Host", ""))
         address, here = _address(name), request.get_extra_info("sockname")
         is_own = address is not None and (
             address.is_loopback or (here is not None and address == _address(here[0]))
@@ -120,6 +118,14 @@ def _is_own(origin, request):
 
 
 @functools.lru_cache(maxsize=64)  # a server has few names, and every request is checked
+def _name(host):
+    """Returns the name in a `Host` header, without the port; empty if it is malformed."""
+    with contextlib.suppress(ValueError):
+        return urllib.parse.urlsplit(f"//{host}").hostname or ""
+    return ""
+
+
+@functools.lru_cache(maxsize=64)
 def _address(name):
     """Returns the IP address, IPv4 also where a socket writes it as IPv6; None if it is a name."""
     with contextlib.suppress(ValueError):

@@ -173,10 +173,7 @@ class _Server:
                 is_full = is_full and request.path not in (*PROBES, *_METRICS)
                 with self._requests, self._metrics.requests_in_progress.track_inprogress():
                     response = await self._answer(request, self._refuse if is_full else handler)
-                method = request.get("method", "other")
-                self._metrics.requests.labels(method, str(response.status)).inc()
-                self._metrics.request_seconds.labels(method).observe(time.monotonic() - started)
-                self._answered += 1
+                seconds = time.monotonic() - started
                 if self._stop.is_set() or is_full:
                     response.force_close()
                 # Sent here instead of by aiohttp, so that its memory is counted until it is sent.
@@ -186,6 +183,11 @@ class _Server:
                         async for part in request["parts"]:
                             await response.write(part)
                     await response.write_eof()
+                # After the answer, which need not wait for it.
+                method = request.get("method", "other")
+                self._metrics.requests.labels(method, str(response.status)).inc()
+                self._metrics.request_seconds.labels(method).observe(seconds)
+                self._answered += 1
                 return response
 
         application = self._web.Application(middlewares=[counted])

@@ -34,9 +34,7 @@ def parse_object(body: bytes, max_elements: int) -> dict[str, Any]:
             flag="max_elements",
         )
     try:
-        document = json.loads(
-            body.decode("utf-8"), parse_int=_integer, parse_float=_float, parse_constant=_float
-        )
+        document = _decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise invalid(f"JSON Parse error: not UTF-8: {error.reason}, byte {error.start}") from None
     except RecursionError:
@@ -69,6 +67,9 @@ def _integer(text):
 
 def _float(text):
     return float(text)
+
+
+_decode = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_float).decode
 
 
 def abridge(value: Any) -> str:

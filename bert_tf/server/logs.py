@@ -25,8 +25,9 @@ def configure(form: str) -> None:
 
 def begin_request(request) -> str:
     """Returns the id of an aiohttp request, its own or a new one; the log has it from now on."""
-    sent = request.headers.get(REQUEST_ID, "")
-    identifier = sent if re.fullmatch(r"[\w.:-]{1,128}", sent, re.ASCII) else secrets.token_hex(8)
+    sent = request.headers.get(REQUEST_ID)
+    is_valid = sent is not None and re.fullmatch(r"[\w.:-]{1,128}", sent, re.ASCII)
+    identifier = sent if is_valid else secrets.token_hex(8)
     _request_id.set(identifier)
     return identifier
 

@@ -80,13 +80,17 @@ class Signature:
         values before the padding.
         """
         return self.has_rows and all(
-            None not in spec.shape[1:]
-            or (None not in spec.shape[2:] and self.count_of(name) is not None)
+            None not in spec.shape[1:] or (None not in spec.shape[2:] and name in self.counts)
             for name, spec in self.outputs.items()
         )
 
-    def count_of(self, output: str) -> str | None:
-        """Returns the name of the output with the number of values per row of `output`, or None."""
+    @functools.cached_property
+    def counts(self) -> dict[str, str]:
+        """The outputs that give the numbers of values per row of other outputs, by their names."""
+        counts = {name: self._count_of(name) for name in self.outputs}
+        return {name: count for name, count in counts.items() if count is not None}
+
+    def _count_of(self, output):
         spec = self.outputs[output]
         if not spec.has_rows or len(spec.shape) < 2 or spec.shape[1] is not None:
             return None
@@ -98,10 +102,8 @@ class Signature:
     def trimmed(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the outputs of some rows of a batch, with the padding of these rows alone."""
         trimmed = dict(outputs)
-        for name, values in outputs.items():
-            count = self.count_of(name)
-            if count is not None:
-                trimmed[name] = values[:, : int(outputs[count].max(initial=0))]
+        for name, count in self.counts.items():
+            trimmed[name] = outputs[name][:, : int(outputs[count].max(initial=0))]
         return trimmed
 
     def least_answer_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
