@@ -145,6 +145,12 @@ PEERS = {
         {"encode_int8": ("nncf",)},
         requirements=("sentence-transformers[openvino]", "nncf"),
     ),
+    "fastembed": Entry(
+        "fastembed:FastEmbed",
+        ("encode",),
+        (*_TORCH, "onnx", "fastembed"),
+        requirements=("fastembed", "torch", "transformers", "onnx"),
+    ),
     "hf_tokenizers": Entry("hf_tokenizers:HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)),
     "tensorflow_text": Entry(
         "tensorflow_text:TensorFlowText", ("tokenizer",), ("tensorflow_text",)

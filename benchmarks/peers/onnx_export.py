@@ -24,7 +24,7 @@ class _Positional(torch.nn.Module):
         return outputs[0], outputs[1]
 
 
-def export(setup, attention: str) -> str:
+def export(setup, attention: str = "eager") -> str:
     """Writes the model once per process, for any batch size and length, and returns the path.
 
     `attention` is "eager" (plain matmuls and softmax) or "sdpa".
@@ -54,6 +54,22 @@ def export(setup, attention: str) -> str:
             opset_version=_OPSET,
             dynamo=False,
         )
+    return path
+
+
+def fused(setup) -> str:
+    """Writes the model with ONNX Runtime's fusions (Attention, BiasGelu), and returns the path."""
+    from onnxruntime.transformers import optimizer
+
+    path = export(setup)
+    optimized = optimizer.optimize_model(
+        path,
+        model_type="bert",
+        num_heads=setup.config["num_attention_heads"],
+        hidden_size=setup.config["hidden_size"],
+    )
+    path = os.path.join(os.path.dirname(path), "fused.onnx")
+    optimized.save_model_to_file(path)
     return path
 
 

@@ -5,7 +5,6 @@ CPU provider has no matmul ("Could not find an implementation for MatMul"), so i
 """
 
 import functools
-import os
 
 import onnxruntime
 
@@ -27,20 +26,8 @@ class OnnxRuntime(Peer):
         name, _, dtype = variant.partition(" ")
         if dtype:
             return _quantized(self._path(name))
-        path = onnx_export.export(self.setup, "eager")
-        if name == "plain":
-            return path
-        from onnxruntime.transformers import optimizer
-
-        optimized = optimizer.optimize_model(
-            path,
-            model_type="bert",
-            num_heads=self.setup.config["num_attention_heads"],
-            hidden_size=self.setup.config["hidden_size"],
-        )
-        path = os.path.join(os.path.dirname(path), "fused.onnx")
-        optimized.save_model_to_file(path)
-        return path
+        export = onnx_export.fused if name == "fused" else onnx_export.export
+        return export(self.setup)
 
     @functools.cache
     def _session(self, variant):
