@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.base.ragged_rows import row_ids
 from bert_tf.text import unicode_tables as unicode
-from bert_tf.text.code_points import checked, starts
+from bert_tf.text.code_points import checked, mask_of, starts
 
 
 class Words(NamedTuple):
@@ -26,11 +26,9 @@ class Words(NamedTuple):
     The span of a normalized code point includes the marks after it that normalization removed.
     """
 
-    words: tf.Tensor  # normalized, strings [W]
+    characters: tf.RaggedTensor  # of each word, normalized, int32 [W, (K)]
     row_splits: tf.Tensor  # which words belong to which string, int64 [B+1]
-    code_points: tf.Tensor  # of `words`, int32 [K]
-    word_splits: tf.Tensor  # which code points belong to which word, int64 [W+1]
-    starts: tf.Tensor  # where each of `code_points` begins in its string, int64 [K]
+    starts: tf.Tensor  # where each of `characters` begins in its string, int64 [K]
     ends: tf.Tensor  # and the code point after its last, int64 [K]
 
 
@@ -60,7 +58,8 @@ class WordSplitter:
     def ragged_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the words of `texts` (strings `[B]`) as ragged strings `[B, (words)]`."""
         words = self.split(checked(texts, self.errors))
-        return tf.RaggedTensor.from_row_splits(words.words, words.row_splits, validate=False)
+        strings = tf.strings.unicode_encode(words.characters, "UTF-8")
+        return tf.RaggedTensor.from_row_splits(strings, words.row_splits, validate=False)
 
     def split(self, texts: tf.Tensor) -> Words:
         """Splits strings, malformed bytes as U+FFFD."""
@@ -78,7 +77,8 @@ class WordSplitter:
         # Code points without a break between them are one run. There is a break before and after
         # each space and ideograph, and before each string.
         separators = _has(entries, unicode.SPACE | unicode.CJK)
-        breaks = separators | tf.roll(separators, 1, 0) | starts(rows)
+        breaks = separators | tf.roll(separators, 1, 0)
+        breaks |= mask_of(row_splits, tf.size(code_points, tf.int64) + 1)[:-1]
         runs = tf.cumsum(tf.cast(breaks, tf.int32))  # [C]
 
         if self.lowercase:
@@ -96,12 +96,11 @@ class WordSplitter:
         word_splits = tf.concat([first, [tf.size(normalized, out_type=tf.int64)]], axis=0)
         # `sources` is sorted, except for marks that were reordered within a word.
         row_ends = tf.searchsorted(tf.gather(sources, first), row_splits, out_type=tf.int64)
-        ragged = tf.RaggedTensor.from_row_splits(normalized, word_splits, validate=False)
-        words = tf.strings.unicode_encode(ragged, "UTF-8")
+        words = tf.RaggedTensor.from_row_splits(normalized, word_splits, validate=False)
         row_starts = tf.gather(row_splits, tf.gather(rows, sources))
         last = tf.gather(_last_of_groups(entries, runs), sources)
         spans = sources - row_starts, last + 1 - row_starts
-        return Words(words, row_ends, normalized, word_splits, *spans)
+        return Words(words, row_ends, *spans)
 
     def _normalize(self, table, code_points, entries, runs):
         """Returns the normalized code points, their sources and punctuation flags, all `[K]`."""

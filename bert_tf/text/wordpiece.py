@@ -4,7 +4,8 @@ The fast path does what tensorflow-text's `FastBertTokenizer` does, which gives 
 google-research/bert only for texts of `FastCharacters`. From other strings, the words with other
 characters are cut out at the spaces around them, which are always word boundaries. These words take
 the exact path, through `WordSplitter`, the rest takes the fast path, and the pieces are put back in
-order. If a batch with such strings has few bytes, all of it takes the exact path.
+order. If a batch with such strings has few bytes, all of it takes the exact path. If not, so do
+strings of ideographs, whose ids the exact path reads from a table.
 
 `FastBertTokenizer` treats other characters differently: it applies compatibility decompositions
 (NFKC), replaces control characters by spaces instead of removing them, and follows the Unicode
@@ -34,6 +35,8 @@ from bert_tf.base.ragged_rows import row_ids
 from bert_tf.text import tensorflow_text
 from bert_tf.text import unicode_tables as unicode
 from bert_tf.text.code_points import (
+    NUM_CODE_POINTS,
+    CodePointTable,
     PieceModel,
     PlacedIds,
     character_class,
@@ -146,7 +149,7 @@ class WordPiece(PieceModel):
         self._vocabulary, self._unk_token = vocabulary, unk_token
         self._ascii = _Path(self._ascii_ids, self._ascii_pieces, takes_ascii=True)
         self._few = _Path(self._exact_ids, self.pieces, self.errors)
-        self._many = _Path(self._fast_or_mixed_ids, self.pieces, self.errors)
+        self._many = _Path(self._many_ids, self.pieces, self.errors)
 
     def for_texts(self, columns: list[tf.Tensor]) -> PieceModel:
         """Returns itself in a graph, and for eager strings what needs no more than they do."""
@@ -171,6 +174,14 @@ class WordPiece(PieceModel):
         return tensorflow_text.build_wordpiece_model(*options)
 
     @functools.cached_property
+    def _character_ids(self) -> CodePointTable:
+        ids = np.full(NUM_CODE_POINTS, self._vocabulary.index(self._unk_token), np.int32)
+        for index, piece in enumerate(self._vocabulary):
+            if len(piece) == 1:
+                ids[ord(piece)] = index
+        return CodePointTable(ids)
+
+    @functools.cached_property
     def _normalizer_model(self) -> bytes:
         return tensorflow_text.build_normalizer_model(self.splitter.lowercase)
 
@@ -184,31 +195,17 @@ class WordPiece(PieceModel):
         return characters
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        is_fast = self._is_fast(texts)
         few_bytes = tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES
-        is_fast = tf.cond(
-            tf.reduce_all(is_fast) | ~few_bytes,
-            lambda: is_fast,
-            lambda: is_fast | self._is_short(texts),
-        )
-
-        def other_ids():
-            # For a short text, cutting takes longer than it saves.
-            return tf.cond(
-                few_bytes, lambda: self._exact_ids(texts), lambda: self._mixed_ids(texts, is_fast)
-            )
-
-        return tf.cond(tf.reduce_all(is_fast), lambda: self._fast_ids(texts), other_ids)
+        return tf.cond(few_bytes, lambda: self._few_ids(texts), lambda: self._many_ids(texts))
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`), always with the exact path."""
         words = self.splitter.split(checked(texts, self.errors))
-        sized_words, too_long = self._sized(words)
-        ids, starts, ends = tensorflow_text.word_pieces(sized_words, self._word_model)  # [W, (T)]
+        ids, starts, ends, too_long = self._pieces_of_words(words.characters)  # [W, (T)]
         word_of_piece = row_ids(ids.row_splits)
-        byte_splits = tf.cumsum(utf8_lengths(words.code_points))
+        byte_splits = tf.cumsum(utf8_lengths(words.characters.values))
         byte_splits = tf.concat([[0], byte_splits], axis=0)  # [K+1]
-        word_bytes = tf.gather(byte_splits, words.word_splits)  # [W+1]
+        word_bytes = tf.gather(byte_splits, words.characters.row_splits)  # [W+1]
         word_start = tf.gather(word_bytes, word_of_piece)
         start = word_start + starts.values
         end = tf.where(
@@ -243,8 +240,13 @@ class WordPiece(PieceModel):
         normalized = tensorflow_text.normalize(texts, self._normalizer_model)
         return tensorflow_text.word_pieces(normalized, self._text_model)[0]
 
-    def _fast_or_mixed_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        is_fast = self._is_fast(texts)
+    def _few_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of texts so short that cutting them would take longer than it saves."""
+        is_fast = tf.reduce_all(self._is_fast(texts) | self._is_short(texts))
+        return tf.cond(is_fast, lambda: self._fast_ids(texts), lambda: self._exact_ids(texts))
+
+    def _many_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        is_fast = self._is_fast(texts) & ~_is_dense(texts)
         ways = (lambda: self._fast_ids(texts), lambda: self._mixed_ids(texts, is_fast))
         return tf.cond(tf.reduce_all(is_fast), *ways)
 
@@ -252,33 +254,62 @@ class WordPiece(PieceModel):
         return self._ids_of_words(self.splitter.split(checked(texts, self.errors)))
 
     def _ids_of_words(self, words: Words) -> tf.RaggedTensor:
-        ids, _, _ = tensorflow_text.word_pieces(self._sized(words)[0], self._word_model)  # [W, (T)]
-        return joined_rows(ids, words.row_splits)
+        """Returns the ids of words; those of one character, such as ideographs, from a table."""
+        is_long = words.characters.row_lengths() > 1
+        long, one = tf.where(is_long)[:, 0], tf.where(~is_long)[:, 0]
+        ids_of_long = self._pieces_of_words(tf.gather(words.characters, long))[0]
+        places = tf.gather(words.characters.row_splits, one)
+        ids_of_one = self._character_ids(tf.gather(words.characters.values, places))
+        # The words of one character between two long words, or at an end, are a run.
+        runs = tf.range(tf.size(long, tf.int64) + 1)
+        run_ends = tf.concat([long - runs[:-1], [tf.size(one, tf.int64)]], axis=0)
+        ids_of_runs = tf.RaggedTensor.from_row_limits(ids_of_one, run_ends, validate=False)
+        order = tf.reshape(tf.stack([runs, runs + tf.size(runs, tf.int64)], axis=1), [-1])[:-1]
+        ids = tf.gather(tf.concat([ids_of_runs, ids_of_long], axis=0), order)
+        more = tf.cumsum(tf.concat([[0], ids_of_long.row_lengths() - 1], axis=0))
+        more = tf.gather(more, tf.searchsorted(long, words.row_splits))
+        row_splits = words.row_splits + more
+        return tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
 
     def _mixed_ids(self, texts: tf.Tensor, is_fast: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of strings of which some are fast and some are not."""
         # Checked before they are cut, so that an error names the row and not the segment.
         others = checked(tf.where(is_fast, "", texts), self.errors)
-        others = tf.strings.regex_replace(others, _CUT, "")
+        others = tf.strings.regex_replace(tf.boolean_mask(others, ~is_fast), _CUT, "")
         # A word, between spaces, with any other character; adjacent words are matched together.
         fast = self._fast_characters.any_length
         word = f"[^ ]*[^{fast}][^ ]*"
-        marked = tf.strings.regex_replace(others, f"{word}(?: {word})*", rf"{_CUT}\0{_CUT}")
-        cut = tf.strings.split(marked, _CUT)  # a fast string has one segment
-        segments = tf.tensor_scatter_nd_update(
-            cut.values,
-            tf.boolean_mask(cut.row_splits[:-1], is_fast)[:, tf.newaxis],
-            tf.boolean_mask(texts, is_fast),
-        )  # [S]
-        is_fast = self._is_fast(segments)
-        fast, exact = tf.where(is_fast)[:, 0], tf.where(~is_fast)[:, 0]
-        fast_ids = self._fast_ids(tf.gather(segments, fast))
-        exact_ids = self._ids_of_words(self.splitter.split(tf.gather(segments, exact)))
-        order = tf.math.invert_permutation(tf.concat([fast, exact], axis=0))
-        ids = tf.gather(tf.concat([fast_ids, exact_ids], axis=0), order)
-        return joined_rows(ids, cut.row_splits)
+        is_dense = _is_dense(others)
+        marked = tf.where(is_dense, "", others)
+        marked = tf.strings.regex_replace(marked, f"{word}(?: {word})*", rf"{_CUT}\0{_CUT}")
+        cut = tf.strings.split(tf.where(is_dense, others, marked), _CUT)
 
-    def _sized(self, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the words and which are too long, which become words of too many bytes."""
-        too_long = words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word
-        return tf.where(too_long, "a" * (self.max_bytes_per_word + 1), words.words), too_long
+        is_fast_part = self._is_fast(cut.values) & ~_is_dense(cut.values)
+        fast_texts = tf.boolean_mask(texts, is_fast)
+        fast_parts = tf.boolean_mask(cut.values, is_fast_part)
+        fast_ids = self._fast_ids(tf.concat([fast_texts, fast_parts], axis=0))
+        exact_parts = tf.boolean_mask(cut.values, ~is_fast_part)
+        exact_ids = self._ids_of_words(self.splitter.split(exact_parts))
+        count = tf.size(fast_texts)
+        part_ids = _merged(is_fast_part, fast_ids[count:], exact_ids)
+        return _merged(is_fast, fast_ids[:count], joined_rows(part_ids, cut.row_splits))
+
+    def _pieces_of_words(self, characters: tf.RaggedTensor) -> tuple:
+        """Returns `word_pieces` of words, code points `[W, (K)]`, and which are too long."""
+        words = tf.strings.unicode_encode(characters, "UTF-8")
+        too_long = characters.row_lengths() > self.max_input_chars_per_word
+        words = tf.where(too_long, "a" * (self.max_bytes_per_word + 1), words)
+        return *tensorflow_text.word_pieces(words, self._word_model), too_long
+
+
+def _merged(
+    is_first: tf.Tensor, first: tf.RaggedTensor, second: tf.RaggedTensor
+) -> tf.RaggedTensor:
+    """Returns the rows of `first` where `is_first` is True, and those of `second` elsewhere."""
+    order = tf.concat([tf.where(is_first)[:, 0], tf.where(~is_first)[:, 0]], axis=0)
+    return tf.gather(tf.concat([first, second], axis=0), tf.math.invert_permutation(order))
+
+
+def _is_dense(texts: tf.Tensor) -> tf.Tensor:
+    """Returns which texts consist mostly of characters of three bytes, such as ideographs."""
+    return tf.strings.length(texts) > 2 * tf.strings.length(texts, "UTF8_CHAR")

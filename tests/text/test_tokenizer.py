@@ -326,6 +326,21 @@ def test_malformed_text():
     assert lenient.tokenize_with_offsets(texts).byte_starts.to_list() == [[0], [0], [], [3], []]
 
 
+def test_malformed_is_what_python_refuses():
+    """Characters at the edges of what is valid, and parts of characters."""
+    hexadecimal = """7f 80 c080 c1bf c280 dfbf e08080 e09fbf e0a080 ed9fbf eda080 edbfbf ee8080
+        efbfbe efbfbf f0808080 f08fbfbf f0908080 f48fbfbf f4908080 f5808080 ff c2 e0a0 f09080 c241
+        """
+    texts = [bytes.fromhex(text) for text in hexadecimal.split()]
+    malformed = [
+        row for row, text in enumerate(texts) if "\ufffd" in text.decode("utf-8", "replace")
+    ]
+    assert 0 < len(malformed) < len(texts)
+    rows = " ".join(map(str, malformed))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"row\(s\)\] \[{rows}\]"):
+        BertTokenizer(VOCABULARY).tokenize(texts)
+
+
 @pytest.mark.parametrize(
     "unit", ["a", "é", "\u0301", "\u302e", "Σ", "각", " ", ".", "é ", "\x0b", "中", "[MASK]"]
 )
