@@ -21,8 +21,6 @@ namespace {
 
 constexpr int64_t kPanelQuads = kDensePanel / kQuad;
 
-using SignedBytes = int8_t __attribute__((vector_size(kLanes)));
-
 // The keys to which a query, or one of several queries, attends: [0, global_end) and [begin, end).
 struct VisibleKeys {
   int64_t global_end = 0;
@@ -162,7 +160,7 @@ bool QuantizeKeys(const T* keys, int64_t stride, int64_t head_size, int64_t leng
     ForSingleVectors(head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
       const VecI32 n = RoundToInt(centered(d, lanes) * inverse);
       sum += n;
-      const SignedBytes bytes = __builtin_convertvector(n, SignedBytes);
+      const Bytes bytes = LowBytes(n);
       const int64_t quads = Smaller(kLanes / kQuad, s.key_quads - d / kQuad);
       for (int64_t q = 0; q < quads; ++q) {
         std::memcpy(words + (d / kQuad + q) * kPanelWordBytes,
@@ -261,7 +259,7 @@ float Softmax(const VisibleKeys& keys, const VisiblePanels& panels, float* score
   for (int64_t j = 0; j < count; j += kLanes) {
     const VecI32 weight = WeightOf(Load(scores + j) - largest);
     sum += weight;
-    const Bytes bytes = __builtin_convertvector(weight, Bytes);
+    const Bytes bytes = LowBytes(weight);
     std::memcpy(weights + j, &bytes, sizeof(bytes));
   }
   const float total = ReduceAdd(__builtin_convertvector(sum, Vec));

@@ -55,6 +55,23 @@ struct RowScale {
 
 using Bytes = uint8_t __attribute__((vector_size(kLanes)));
 
+// The last byte of each number. Without intrinsics, GCC takes every number out of the vector.
+BERT_TF_INLINE Bytes LowBytes(VecI32 n) {
+#if defined(__AVX512F__) || !defined(__SSE2__)
+  return __builtin_convertvector(n, Bytes);
+#else
+  n &= 255;
+#if defined(__AVX2__)
+  const __m128i words =
+      _mm_packs_epi32(_mm256_castsi256_si128((__m256i)n), _mm256_extracti128_si256((__m256i)n, 1));
+#else
+  const __m128i words = _mm_packs_epi32((__m128i)n, (__m128i)n);
+#endif
+  const __m128i bytes = _mm_packus_epi16(words, words);
+  return LoadAs<Bytes>(&bytes);
+#endif
+}
+
 // How numbers become bytes: u = clamp(round(v * inverse) + zero, 0, 255).
 struct ByteQuantizer {
   float inverse;  // 1 / scale
@@ -63,7 +80,7 @@ struct ByteQuantizer {
   BERT_TF_INLINE Bytes operator()(Vec v) const {
     const float least = static_cast<float>(-zero), largest = static_cast<float>(255 - zero);
     v = Min(Max(v * inverse, Broadcast(least)), Broadcast(largest));
-    return __builtin_convertvector(RoundToInt(v) + zero, Bytes);
+    return LowBytes(RoundToInt(v) + zero);
   }
 };
 
