@@ -9,14 +9,14 @@ namespace {
 
 constexpr int64_t kPair = 2;  // numbers in a word
 
+struct NoScale {};
+
 // Dense layers in bfloat16, as word_dense.h describes it.
-template <typename PairMethod, typename T>
-struct Bfloat16Format {
-  using Method = PairMethod;
+template <typename Method, typename T>
+struct Bfloat16Format : PlainRows<Method, NoScale, StoreSums> {
   using Element = T;
   using Args = Bfloat16DenseArgs<T>;
-  struct Scale {};
-  using Output = StoreSums;
+  using Scale = NoScale;
   static constexpr double kRowCycles = 0.5;
 
   static Scale WriteRow(const Args& args, const T* x, uint8_t* words) {
@@ -27,7 +27,7 @@ struct Bfloat16Format {
 
   struct Columns {
     Columns(const Args&, int64_t) {}
-    StoreSums Output(const Scale*, int column, float* z) const { return {z + column, kDensePanel}; }
+    StoreSums Output(const Scale*, int64_t, float* z) const { return {z, kDensePanel}; }
   };
 
   struct Results {

@@ -85,9 +85,10 @@ struct WidenedPairs {
 struct StoreSums {
   float* z;
   int64_t stride;
+  int column = 0;  // the first one of the tile in its panel
 
   BERT_TF_INLINE void operator()(int i, int vector, Vec sums) const {
-    Store(z + i * stride + vector * kLanes, sums);
+    Store(z + i * stride + column + vector * kLanes, sums);
   }
 };
 

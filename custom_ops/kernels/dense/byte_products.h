@@ -246,8 +246,9 @@ void WithByteMethod([[maybe_unused]] ByteInstructions instructions, const Functi
 // Stores the sums of a tile as floats:
 //   z = row_scale * column_scale * (sums - zero * column_sums)
 // The row scale is applied last, because only this factor may be huge or tiny.
-struct Dequantizer {
-  const RowScale* rows;
+template <typename Row>
+struct DequantizerOf {
+  const Row* rows;
   const PanelScales* panel;
   int column;  // the first one of the tile in its panel
   float* z;    // of this panel, `stride` floats per row
@@ -260,6 +261,7 @@ struct Dequantizer {
     Store(z + i * stride + first, bracket * Load(panel->scale + first) * rows[i].scale);
   }
 };
+using Dequantizer = DequantizerOf<RowScale>;
 
 }  // namespace
 }  // namespace bert_tf::BERT_TF_ISA

@@ -31,7 +31,8 @@
 // layout is the same for every instruction set.
 //
 // Without an instruction for four products of bytes, int16 products are summed in int32 (vpmaddwd,
-// smlal), because x86's vpmaddubsw, which multiplies bytes, would saturate.
+// smlal), because x86's vpmaddubsw, which multiplies bytes, would saturate. AVX2 uses it for
+// numbers that are small enough (byte_pairs.h).
 #pragma once
 
 #include <cstdint>

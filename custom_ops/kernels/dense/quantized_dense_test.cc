@@ -1,6 +1,7 @@
 // Compares quantized_dense with its formula in int64 and float64: every number of rows up to 40,
-// odd sizes, all epilogues and storage types, the largest sums, special values, and equal bits for
-// every number of threads and with any other rows, with every instruction set of this processor.
+// odd sizes, all epilogues and storage types, the largest sums, far bytes, special values, and
+// equal bits for every number of threads and with any other rows, with every instruction set of
+// this processor.
 #include "custom_ops/kernels/dense/quantized_dense.h"
 
 #include "custom_ops/kernels/base/kernel_test_util.h"
@@ -250,6 +251,40 @@ void TestLargestSums(const BytePath& path) {
   }
 }
 
+// Products of pairs of bytes could saturate where bytes are far from the others of their row
+// (byte_pairs.h): in no, some, many or all places of the rows of a tile, of W all or both ends.
+void TestFarBytes(const BytePath& path) {
+  for (const auto& [depth, columns] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {7, 5}, {16, 32}, {35, 33}, {262, 37}}) {
+    for (int order = 0; order < 2; ++order) {
+      const Case c{20, depth, columns, false, DenseActivation::kNone, false, false};
+      std::mt19937 random(6);
+      Tensors<float> t(c, random, true);
+      t.static_scale[0] = 1.0f;  // so that u = x + 128
+      t.static_scale[1] = 128.0f;
+      std::fill(t.smoothing.data(), t.smoothing.data() + depth, 1.0f);
+      std::uniform_int_distribution<int> one_in(0, 63), near(-60, 60), any(-128, 127);
+      for (int64_t i = 0; i < c.rows; ++i) {
+        const int64_t kind = order == 0 ? i / 5 : i % 4;  // one kind per tile, or all in a tile
+        for (int64_t k = 0; k < depth; ++k) {
+          const float end = any(random) < 0 ? -128.0f : 127.0f;
+          const bool is_far = kind == 1 ? one_in(random) == 0 : kind == 2;
+          t.x.at(i * depth + k) = kind == 3 ? (i % 2 ? -128.0f : 127.0f)
+                                  : is_far  ? end
+                                            : static_cast<float>(near(random));
+        }
+      }
+      for (size_t k = 0; k < t.kernel.size(); ++k) {
+        const bool is_least = k % static_cast<size_t>(columns) % 2 || any(random) < 0;
+        t.kernel[k] = is_least ? -127 : 127;
+      }
+      t.Pack(c);
+      Run(path, SerialParallel(), t.Args(c));
+      CheckValues(c, t, Describe(path, c) + "far bytes ");
+    }
+  }
+}
+
 // The bits of a row do not depend on the other rows.
 template <typename T>
 void TestRowsAlone(const BytePath& path) {
@@ -348,6 +383,7 @@ int main() {
         TestFeedForward<bert_tf::BFloat16>(path);
         TestFeedForward<bert_tf::Float16>(path);
         TestLargestSums(path);
+        TestFarBytes(path);
       }
       TestSpecialValues(path);
       TestSpecialValuesStatic(path);

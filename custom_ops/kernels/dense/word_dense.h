@@ -12,8 +12,11 @@
 //   Scale          what a row of words needs besides, and may be empty
 //   WriteRow       turns a row of x into words and returns its Scale
 //   kRowCycles     the cycles of this for a word
-//   Columns        what the tiles of a panel need of its columns; Output(scales, column, z) is what
-//                  a Tile calls with its sums, and stores floats in rows of kDensePanel
+//   SplitRows      unpacks the words of the rows of a tile
+//   TileFor        the Tile for these rows
+//   Columns        what the tiles of a panel need of its columns; Output(scales, rows, z) is what
+//                  the Tiles of some rows call with their sums, after its `column` is set, and
+//                  stores floats in rows of kDensePanel
 //   Results        turns rows of results into the words of the next layer's x, if CanWrite(args):
 //                  Write(row, column, count, y, words) a part of a row, and then Finish(row)
 //                  returns its Scale
@@ -42,10 +45,14 @@ constexpr bool CheckFormat() {
   static_assert(std::is_invocable_r_v<Scale, decltype(Format::WriteRow), const Args&,
                                       const Element*, uint8_t*>,
                 "WriteRow");
+  static_assert(std::is_invocable_r_v<void, decltype(Format::SplitRows), uint8_t*, int64_t, int64_t,
+                                      int64_t, Scale*>,
+                "SplitRows");
   static_assert(std::is_constructible_v<typename Format::Columns, const Args&, int64_t>, "Columns");
-  static_assert(std::is_invocable_r_v<typename Format::Output, decltype(&Format::Columns::Output),
-                                      const typename Format::Columns&, const Scale*, int, float*>,
-                "Columns::Output");
+  static_assert(
+      std::is_invocable_r_v<typename Format::Output, decltype(&Format::Columns::Output),
+                            const typename Format::Columns&, const Scale*, int64_t, float*>,
+      "Columns::Output");
   static_assert(std::is_constructible_v<Results, const Args&>, "Results");
   static_assert(std::is_invocable_r_v<bool, decltype(Results::CanWrite), const Args&>, "CanWrite");
   static_assert(std::is_invocable_r_v<void, decltype(&Results::Write), Results&, int64_t, int64_t,
@@ -55,6 +62,21 @@ constexpr bool CheckFormat() {
                 "Results::Finish");
   return true;
 }
+
+// The parts of a Format whose rows are unpacked one by one.
+template <typename WordMethod, typename RowScale, typename TileOutput>
+struct PlainRows {
+  using Method = WordMethod;
+  using Scale = RowScale;
+  using Output = TileOutput;
+
+  static void SplitRows(uint8_t* words, int64_t stride, int64_t, int64_t rows, Scale*) {
+    for (int64_t i = 0; i < rows; ++i) {
+      Method::Split(words + i * stride, stride / Method::kPlanes);
+    }
+  }
+  static auto TileFor(const Scale*, int64_t rows) { return TileOf<Method, Output>(rows); }
+};
 
 // The words of a unit's rows of x.
 template <typename Format>
@@ -70,7 +92,8 @@ class RowBuffer {
   using Method = typename Format::Method;
   using Scale = typename Format::Scale;
 
-  RowBuffer(int slot, int64_t rows, int64_t depth) : stride_(Stride(depth)) {
+  RowBuffer(int slot, int64_t rows, int64_t depth)
+      : rows_(rows), row_words_(CeilDivide(depth, Method::kNumbers)), stride_(Stride(row_words_)) {
     const int64_t scales =
         CeilDivide(rows * static_cast<int64_t>(sizeof(Scale)), kVectorBytes) * kLanes;
     float* const scratch = ThreadScratch(slot, scales + rows * stride_ / kWordBytes);
@@ -81,20 +104,26 @@ class RowBuffer {
   uint8_t* Words(int64_t i) const { return words_ + i * stride_; }
   UnitRows<Format> Rows() const { return {{words_, stride_}, scales_}; }
 
-  // Ends row i, whose words are written.
-  void Finish(int64_t i, const Scale& scale) const {
-    scales_[i] = scale;
-    Method::Split(Words(i), stride_ / Method::kPlanes);
+  void SetScale(int64_t i, const Scale& scale) const { scales_[i] = scale; }
+
+  // Unpacks the rows, whose words and Scales are written, for their tiles.
+  void Finish() const {
+    const int64_t tiles = CeilDivide(rows_, Method::kTileRows);
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t begin = PartBegin(rows_, tiles, t), end = PartBegin(rows_, tiles, t + 1);
+      Format::SplitRows(Words(begin), stride_, row_words_, end - begin, scales_ + begin);
+    }
   }
 
  private:
   // An odd number of cache lines, so that the rows of a tile fall into different sets of the
   // first-level cache.
-  static int64_t Stride(int64_t depth) {
-    const int64_t plane = CeilDivide(depth, Method::kNumbers) * kWordBytes;
-    return (CeilDivide(Method::kPlanes * plane, kCacheLine) | 1) * kCacheLine;
+  static int64_t Stride(int64_t words) {
+    return (CeilDivide(Method::kPlanes * words * kWordBytes, kCacheLine) | 1) * kCacheLine;
   }
 
+  int64_t rows_;
+  int64_t row_words_;
   int64_t stride_;
   Scale* scales_;
   uint8_t* words_;
@@ -156,7 +185,7 @@ void Panel(const typename Format::Args& args, const DenseUnit& unit, const UnitR
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t begin = PartBegin(unit.rows, tiles, t);
     const int64_t count = PartBegin(unit.rows, tiles, t + 1) - begin;
-    const auto tile = TileOf<Method, typename Format::Output>(count);
+    const auto tile = Format::TileFor(x.scales + begin, count);
     const WordRows rows = {x.rows.words + begin * x.rows.stride, x.rows.stride};
     float* const z = has_layer_norm ? sums + begin * kDensePanel : tile_sums;
     Ahead ahead = {w, 0};
@@ -174,9 +203,9 @@ void Panel(const typename Format::Args& args, const DenseUnit& unit, const UnitR
       ahead = {w + words * kPanelWordBytes, kPanelWordBytes};
     }
     if (!has_layer_norm) finish.Fetch(begin, count, first_column);
-    for (int column = 0; column < kDensePanel; column += kTileColumns) {
-      tile(words, rows, w + column * kWordBytes, ahead.first, ahead.step,
-           columns.Output(x.scales + begin, column, z));
+    auto output = columns.Output(x.scales + begin, count, z);
+    for (output.column = 0; output.column < kDensePanel; output.column += kTileColumns) {
+      tile(words, rows, w + output.column * kWordBytes, ahead.first, ahead.step, output);
       if (kTilesSharePanel) ahead.first += words * ahead.step;
     }
     if (!has_layer_norm) finish(begin, count, first_column, tile_sums);
@@ -197,10 +226,12 @@ template <typename Format>
 RowBuffer<Format> WriteRows(const typename Format::Args& args, int64_t first_row, int64_t rows,
                             bool has_rows) {
   const RowBuffer<Format> buffer(1, rows, args.depth);
-  for (int64_t i = 0; i < rows && !has_rows; ++i) {
-    buffer.Finish(i,
-                  Format::WriteRow(args, args.x + (first_row + i) * args.depth, buffer.Words(i)));
+  if (has_rows) return buffer;
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto* const x = args.x + (first_row + i) * args.depth;
+    buffer.SetScale(i, Format::WriteRow(args, x, buffer.Words(i)));
   }
+  buffer.Finish();
   return buffer;
 }
 
@@ -275,7 +306,8 @@ RowBuffer<Format> WordsBetween(const typename Format::Args& first,
   typename Format::Results results(second);
   const auto x = WriteRows<Format>(first, 0, unit.rows, false);
   MultiplyRows<Format>(first, unit, x.Rows(), WriteResults<Format>{first, between, results});
-  for (int64_t i = 0; i < unit.rows; ++i) between.Finish(i, results.Finish(i));
+  for (int64_t i = 0; i < unit.rows; ++i) between.SetScale(i, results.Finish(i));
+  between.Finish();
   return between;
 }
 

@@ -9,7 +9,8 @@
 //   kRowCycles    cycles to multiply a word by a panel
 //   kPlanes       the planes of a row of x: its words may be unpacked in advance
 //   kPrefetches   whether its tiles prefetch
-//   Split         unpacks the words of a row of x, whose planes are `stride` bytes
+//   Split         unpacks the words of a row of x, whose planes are `stride` bytes; not for
+//                 BytePairs, which needs the rows of a tile (byte_pairs.h)
 //   LoadW, LoadX  a vector of words of W, and a word of x for all lanes
 //   MultiplyAdd   adds the products to the sums
 // or, if kMultipliesTiles, instead of the last three
@@ -49,9 +50,8 @@ template <typename Method>
 constexpr bool CheckMethod() {
   static_assert(Method::kNumbers == 2 || Method::kNumbers == 4, "kNumbers");
   static_assert(Method::kTileRows > 0 && Method::kRowCycles > 0, "kTileRows, kRowCycles");
-  static_assert(Method::kPlanes == 1 || Method::kPlanes == 2, "kPlanes");
+  static_assert(Method::kPlanes > 0, "kPlanes");
   static_assert(std::is_same_v<decltype(Method::kPrefetches), const bool>, "kPrefetches");
-  static_assert(std::is_same_v<decltype(Method::Split(nullptr, 0)), void>, "Split");
   if constexpr (!Method::kMultipliesTiles) {
     using X = decltype(Method::LoadX(nullptr, 0));
     using W = decltype(Method::LoadW(nullptr));
