@@ -7,9 +7,8 @@ import platform
 
 from configure import X86_64_SETS, processor_flags
 
-# What `avx512` leaves out of AVX-512 (VNNI, BF16) only the default has, and NEON's `none` only an
-# ARM processor.
-_MORE_THAN_AVX512 = {"avx512_vnni", "avx512_bf16"}
+# What a name leaves out (VNNI, BF16) only the default has, and NEON's `none` only an ARM processor.
+_MORE = {"avx2": {"avx_vnni"}, "avx512": {"avx512_vnni", "avx512_bf16"}}
 
 
 def other_instruction_sets(cpu_info: str | None = None, machine: str | None = None) -> list[str]:
@@ -26,7 +25,7 @@ def other_instruction_sets(cpu_info: str | None = None, machine: str | None = No
         return ["portable"]
     flags = processor_flags(cpu_info)
     names = [name for name, needed in X86_64_SETS.items() if needed <= flags]
-    has_more = names[-1] == "avx512" and flags & _MORE_THAN_AVX512
+    has_more = flags & _MORE.get(names[-1], set())
     return names if has_more else names[:-1]
 
 

@@ -14,6 +14,7 @@ ALL_OF_AVX512 = "avx2 fma avx512f avx512bw avx512dq avx512vl avx512_vnni"
         ("sse4_2", "portable", []),
         ("avx2", "portable", []),  # without FMA
         ("avx2 fma avx512f", "avx2", ["portable"]),
+        ("avx2 fma avx_vnni", "avx2", ["portable", "avx2"]),
         (ALL_OF_AVX512.removesuffix(" avx512_vnni"), "avx512", ["portable", "avx2"]),
         (ALL_OF_AVX512, "avx512", ["portable", "avx2", "avx512"]),
     ],

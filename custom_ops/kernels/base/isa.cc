@@ -56,19 +56,26 @@ Isa FindIsa() {
   return IsBuilt("avx2") ? Isa::kAvx2 : Isa::kPortable;
 }
 
-bool UsesAllOfAvx512() {
-  return BestIsa() == Isa::kAvx512 && (std::getenv("BERT_TF_ISA") == nullptr || Limit() == "amx");
+// Returns whether the copy for `isa` is used with what not every such processor has.
+bool UsesAllOf(Isa isa) {
+  return BestIsa() == isa && (std::getenv("BERT_TF_ISA") == nullptr || Limit() == "amx");
+}
+
+bool HasAvxVnni() {
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
 }
 
 ByteInstructions FindByteInstructions() {
-  return UsesAllOfAvx512() && __builtin_cpu_supports("avx512vnni") ? ByteInstructions::kVnni
-                                                                   : ByteInstructions::kNone;
+  const bool has_vnni = (UsesAllOf(Isa::kAvx512) && __builtin_cpu_supports("avx512vnni")) ||
+                        (UsesAllOf(Isa::kAvx2) && HasAvxVnni());
+  return has_vnni ? ByteInstructions::kVnni : ByteInstructions::kNone;
 }
 
-bool FindBfloat16() { return UsesAllOfAvx512() && __builtin_cpu_supports("avx512bf16"); }
+bool FindBfloat16() { return UsesAllOf(Isa::kAvx512) && __builtin_cpu_supports("avx512bf16"); }
 
 bool FindAmx() {
-  if (!UsesAllOfAvx512() || Limit() != "amx") return false;
+  if (!UsesAllOf(Isa::kAvx512) || Limit() != "amx") return false;
   unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned int kAmxBfloat16AndTiles = (1u << 22) | (1u << 24);
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;

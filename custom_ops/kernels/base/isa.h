@@ -26,7 +26,7 @@ const char* WhyNoCopy();
 
 // The instructions of a copy that multiply and sum bytes. Not every processor for which the copy is
 // selected has them:
-//   kVnni        vpdpbusd, in the copy for AVX-512
+//   kVnni        vpdpbusd, in the copies for AVX-512 and AVX2 (AVX512-VNNI, AVX-VNNI)
 //   kDotProduct  sdot, in the copy for NEON (FEAT_DotProd: Graviton2, Apple M1)
 //   kI8mm        usmmla, in the copy for NEON (FEAT_I8MM: Graviton3, Apple M2)
 enum class ByteInstructions { kNone, kVnni, kDotProduct, kI8mm };

@@ -155,12 +155,21 @@ struct PanelScales {
   int32_t sum[kDensePanel] = {};
 };
 
+#if defined(__AVX2__)
+// Four products of bytes and their sum in one instruction, of AVX512-VNNI or AVX-VNNI.
 #if defined(__AVX512F__)
-// Four products of bytes and their sum in one instruction.
+#define BERT_TF_VPDPBUSD "vpdpbusd"
+#else
+#define BERT_TF_VPDPBUSD "%{vex%} vpdpbusd"
+#endif
 struct Vnni {
   using Sum = VecI32;
   static constexpr int64_t kNumbers = kQuad;
+#if defined(__AVX512F__)
   static constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
+#else
+  static constexpr int kTileRows = 6;  // 12 sums, 2 vectors of W and 1 of x: 15 of 16 registers
+#endif
   static constexpr int64_t kRowCycles = 2;
   static constexpr int64_t kPlanes = 1;
   static constexpr bool kMultipliesTiles = false;
@@ -173,7 +182,7 @@ struct Vnni {
   }
   static BERT_TF_INLINE void MultiplyAdd(VecI32 x, VecI32 w, VecI32& sum) {
     // With the intrinsic, GCC 12 moves sums out of the registers, at half the speed.
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+    asm(BERT_TF_VPDPBUSD " %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
   }
 };
 #endif
@@ -234,7 +243,7 @@ struct Pairs {
 // Calls function(method) with the Method for these instructions.
 template <typename Function>
 void WithByteMethod([[maybe_unused]] ByteInstructions instructions, const Function& function) {
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
   if (instructions == ByteInstructions::kVnni) return function(Vnni{});
 #elif defined(BERT_TF_NEON)
   if (instructions == ByteInstructions::kI8mm) return function(MatrixProducts{});

@@ -77,6 +77,7 @@ struct ByteFormat : ByteRows<Method> {
 template <typename Function>
 void WithDenseMethod([[maybe_unused]] ByteInstructions instructions, const Function& function) {
 #if defined(BERT_TF_BYTE_PAIRS)
+  if (instructions == ByteInstructions::kVnni) return function(Vnni{});
   function(BytePairs{});
 #else
   WithByteMethod(instructions, function);

@@ -5,6 +5,7 @@
 #include "custom_ops/kernels/dense/quantized_dense.h"
 
 #include "custom_ops/kernels/base/kernel_test_util.h"
+#include "custom_ops/kernels/dense/avx_vnni_test_util.h"
 #include "custom_ops/kernels/dense/dense_test_util.h"
 
 namespace bert_tf {
@@ -364,12 +365,27 @@ void TestSpecialValuesStatic(const BytePath& path) {
   }
 }
 
+// AVX-VNNI on a processor without it, where each of its instructions is a signal.
+void TestEmulatedAvxVnni() {
+#if defined(__x86_64__)
+  if (BestIsa() != Isa::kAvx2 || BestByteInstructions() != ByteInstructions::kNone) return;
+  EmulateAvxVnni();
+  const BytePath path = {Isa::kAvx2, ByteInstructions::kVnni};
+  TestLargestSums(path);
+  TestFarBytes(path);
+  for (int64_t rows : {1, 6, 13}) {
+    TestCase<float>(path, {rows, 67, 37, true, DenseActivation::kNone, true, true});
+  }
+#endif
+}
+
 }  // namespace
 }  // namespace testing
 }  // namespace bert_tf
 
 int main() {
   using namespace bert_tf::testing;
+  TestEmulatedAvxVnni();
   for (bool flush_to_zero : {false, true}) {
     SetFlushToZero(flush_to_zero);
     for (const BytePath& path : SupportedBytePaths()) {
