@@ -152,6 +152,12 @@ PEERS = {
         requirements=("fastembed", "torch", "transformers", "onnx"),
     ),
     "hf_tokenizers": Entry("hf_tokenizers:HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)),
+    "flash_tokenizer": Entry(
+        "flash_tokenizer:FlashTokenizer",
+        ("tokenizer",),
+        ("flash_tokenizer",),
+        requirements=("flash-tokenizer",),
+    ),
     "tensorflow_text": Entry(
         "tensorflow_text:TensorFlowText", ("tokenizer",), ("tensorflow_text",)
     ),

@@ -153,6 +153,19 @@ def calls_task(function: Callable, texts: Any) -> Task:
     )
 
 
+def tokenizer_task(run: Callable, ids: Callable[..., Sequence[Sequence[int]]]) -> Task:
+    """Tokenizes texts; `ids` makes rows of ids from the result of `run`."""
+
+    def outputs():
+        rows = ids(run())
+        return {
+            "ids": np.concatenate([np.asarray(row, np.int32) for row in rows]),
+            "row_splits": np.cumsum([0, *map(len, rows)]),
+        }
+
+    return Task(run, outputs)
+
+
 class Peer:
     """One framework to compare; `version` is for the report.
 

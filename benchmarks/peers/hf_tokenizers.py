@@ -2,24 +2,15 @@
 
 import functools
 
-import numpy as np
 import tokenizers
 
-from .base import Peer, Task
+from . import base
 
 
-class HuggingFaceTokenizers(Peer):
+class HuggingFaceTokenizers(base.Peer):
     version = tokenizers.__version__
 
     def tokenizer(self, texts, vocabulary, variant):
         tokenizer = tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=True)
         run = functools.partial(tokenizer.encode_batch, texts, add_special_tokens=False)
-
-        def outputs():
-            rows = [encoding.ids for encoding in run()]
-            return {
-                "ids": np.concatenate([np.asarray(row, np.int32) for row in rows]),
-                "row_splits": np.cumsum([0, *map(len, rows)]),
-            }
-
-        return Task(run, outputs)
+        return base.tokenizer_task(run, lambda found: [row.ids for row in found])
