@@ -161,7 +161,7 @@ materials: venv
 # in one process, so that its fixtures are made once; the files come in the order of
 # tests/conftest.py. The system's allocator gives memory back that
 # oneDNN's would keep for good.
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 2
 PYTEST = BERT_TF_OPS=native TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 $(PY) -m pytest \
   -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 CXX_FILES = find custom_ops tests benchmarks -name '*.cc' -o -name '*.h' -o -name '*.c' -o -name '*.cu'
