@@ -73,7 +73,9 @@ class Memory:
 
 
 async def read_body(request, hold: Hold, limits: Limits) -> bytes:
-    """Reads and decompresses the body of an aiohttp request, or raises a `RequestError`.
+    """Reads and decompresses the body of an aiohttp request.
+
+    Raises a `RequestError`, or a `ConnectionError` if the connection is closed.
 
     aiohttp must not decompress it, because it would stop the event loop meanwhile. Only received
     bytes are held, so slow clients that announce large bodies do not use up the memory of other
@@ -91,6 +93,11 @@ async def read_body(request, hold: Hold, limits: Limits) -> bytes:
         message = f"The body did not arrive within {limits.read_timeout:g} seconds."
         status = HTTPStatus.REQUEST_TIMEOUT
         raise RequestError(status, message, flag="read_timeout_seconds") from None
+    except RuntimeError as error:
+        if request.protocol.connected:
+            raise
+        # So says aiohttp if the connection was closed before the first byte was read.
+        raise ConnectionResetError(str(error)) from None
     finally:
         timer.cancel()
     encoding = request.headers.get("Content-Encoding", _IDENTITY).lower()

@@ -1,13 +1,20 @@
 """More connections than the process may open: probes are answered, and the log stays short."""
 
+import asyncio
 import contextlib
 import faulthandler
 import os
 import resource
 import signal
 import socket
+import types
+
+import aiohttp
+import pytest
+from aiohttp.base_protocol import BaseProtocol
 
 from bert_tf.server.connections import ACCEPTED_AT_ONCE
+from bert_tf.server.limits import Limits, read_body
 from tests.server.process import PATIENCE, ServerProcess
 
 _DESCRIPTORS = 57  # beyond those of the fork, as an interpreter of its own has with `ulimit -n 64`
@@ -82,3 +89,15 @@ def test_connections_that_come_at_once_are_counted(exported):
         first, *_ = _connections(server, stack, 2 * ACCEPTED_AT_ONCE)
         os.kill(server.process.pid, signal.SIGCONT)
         assert first.recv(1) == b""  # closed
+
+
+def test_a_connection_that_closes_before_its_body_is_no_failure_of_the_server():
+    async def read():
+        loop = asyncio.get_running_loop()
+        protocol = BaseProtocol(loop)  # without a connection
+        content = aiohttp.StreamReader(protocol, 2**16, loop=loop)
+        parts = {"content": content, "content_length": 9, "headers": {}, "protocol": protocol}
+        await read_body(types.SimpleNamespace(**parts), lambda size: None, Limits())
+
+    with pytest.raises(ConnectionResetError):
+        asyncio.run(read())
