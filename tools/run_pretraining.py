@@ -36,7 +36,6 @@ from bert_tf.tools.common.checkpoint_flags import new_tokenizer, require_vocabul
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import FLAGS
-from bert_tf.tools.common.freed_memory import keep_freed_memory
 from bert_tf.tools.common.optimizer_flags import make_schedule, set_mixed_precision
 from bert_tf.tools.common.pretraining_batches import open_batches
 from bert_tf.tools.common.pretraining_flags import check_flags, input_files, settings
@@ -83,7 +82,6 @@ def make_model(config, devices):
         model = BertPretrainer(backbone, objective=FLAGS.objective)
     if devices is not None:
         training.pipeline_stages(model, devices)
-    keep_freed_memory()
     model.compile(
         make_optimizer(config),
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,

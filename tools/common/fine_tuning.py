@@ -12,7 +12,6 @@ from bert_tf.tools.common.checks import flag_error, options_of
 from bert_tf.tools.common.console import training_verbose
 from bert_tf.tools.common.fine_tuning_flags import changes_loss, value_of
 from bert_tf.tools.common.flag_table import FLAGS
-from bert_tf.tools.common.freed_memory import keep_freed_memory
 from bert_tf.tools.common.optimizer_flags import make_schedule
 
 _STEPS = ("train_batch_size", "learning_rate", "num_train_epochs", "seed")
@@ -99,7 +98,6 @@ def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
         **options_of("layer_decay", "bias_correction", weight_decay_rate="weight_decay"),
     )
     accumulation = FLAGS.gradient_accumulation_steps
-    keep_freed_memory()
     model.compile(optimizer, gradient_accumulation_steps=accumulation, **options)
 
 
