@@ -1,7 +1,7 @@
 """Measures tokenization in megabytes of real text per second of processor time.
 
-Processor time, because some peers divide a batch among threads, and TensorFlow runs the ops of
-several batches at the same time instead.
+Processor time is compared, because some peers divide a batch among threads, and TensorFlow runs the
+ops of several batches at the same time instead.
 """
 
 import os

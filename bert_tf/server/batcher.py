@@ -179,18 +179,16 @@ class Batcher:
         return batch
 
     def _compute_all(self):
-        while self._compute(self._batches.get()):
-            pass  # without a reference to the batch while it waits for the next one
+        while (batch := self._batches.get()) is not None:
+            self._compute(batch)
+            del batch  # it would be kept until the next one comes
 
     def _compute(self, batch):
         """Computes a batch in the thread, and hands the outputs to the event loop."""
-        if batch is None:
-            return False
         started = time.monotonic()
         results = _results(self.model, batch)
         seconds = time.monotonic() - started
         self._loop.call_soon_threadsafe(self._finish, batch, results, started, seconds)
-        return True
 
     def _finish(self, batch, results, started, seconds):
         self._is_computing = False

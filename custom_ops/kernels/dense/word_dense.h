@@ -69,6 +69,7 @@ struct PlainRows {
   using Method = WordMethod;
   using Scale = RowScale;
   using Output = TileOutput;
+  static_assert(std::is_same_v<decltype(Method::Split(nullptr, 0)), void>, "Split");
 
   static void SplitRows(uint8_t* words, int64_t stride, int64_t, int64_t rows, Scale*) {
     for (int64_t i = 0; i < rows; ++i) {

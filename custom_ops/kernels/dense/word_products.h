@@ -50,7 +50,7 @@ template <typename Method>
 constexpr bool CheckMethod() {
   static_assert(Method::kNumbers == 2 || Method::kNumbers == 4, "kNumbers");
   static_assert(Method::kTileRows > 0 && Method::kRowCycles > 0, "kTileRows, kRowCycles");
-  static_assert(Method::kPlanes > 0, "kPlanes");
+  static_assert(Method::kPlanes == 1 || Method::kPlanes == 2 || Method::kPlanes == 4, "kPlanes");
   static_assert(std::is_same_v<decltype(Method::kPrefetches), const bool>, "kPrefetches");
   if constexpr (!Method::kMultipliesTiles) {
     using X = decltype(Method::LoadX(nullptr, 0));
