@@ -142,22 +142,25 @@ struct PanelBlock {
 template <typename Shape, typename W, typename Epilogue>
 void RunPanel(const PanelBlock<W>& block, const Epilogue& epilogue) {
   const int64_t tiles = CeilDivide(block.rows, Shape::kRows);
-  const int64_t parts = kSharesPanel ? tiles * (kDensePanel / Shape::kColumns) : 1;
+  const int64_t strips = kDensePanel / Shape::kColumns;
+  const int64_t parts = kSharesPanel ? tiles * strips : 1;
   const int64_t part = CeilDivide(block.next_bytes, parts);
   Ahead ahead = {block.next, CeilDivide(Shape::kSteps * part, Larger(block.depth, 1))};
-  for (int64_t t = 0; t < tiles; ++t) {
+  // A few rows of x stay in the first-level cache beside a strip of the panel.
+  const bool strip_by_strip = kSharesPanel && tiles <= 6;
+  for (int64_t i = 0; i < tiles * strips; ++i) {
+    const int64_t t = strip_by_strip ? i % tiles : i / strips;
+    const int64_t column = (strip_by_strip ? i / tiles : i % strips) * Shape::kColumns;
     const int64_t begin = PartBegin(block.rows, tiles, t);
     const int64_t count = PartBegin(block.rows, tiles, t + 1) - begin;
     const auto tile = TileOf<Shape, W>(count, std::make_integer_sequence<int, Shape::kRows>{});
     const bool prefetches = kSharesPanel || t + 1 == tiles;
-    for (int64_t column = 0; column < kDensePanel; column += Shape::kColumns) {
-      if (kSharesPanel) epilogue.Fetch(begin, count, column);
-      tile(block.depth, block.first, block.x + begin * kXStride, block.w + column,
-           prefetches ? ahead : Ahead{block.next, 0}, block.sums + begin * kDensePanel + column);
-      if (!kSharesPanel) continue;
-      epilogue(begin, count, column, Shape::kColumns);
-      ahead.first += part;
-    }
+    if (kSharesPanel) epilogue.Fetch(begin, count, column);
+    tile(block.depth, block.first, block.x + begin * kXStride, block.w + column,
+         prefetches ? ahead : Ahead{block.next, 0}, block.sums + begin * kDensePanel + column);
+    if (!kSharesPanel) continue;
+    epilogue(begin, count, column, Shape::kColumns);
+    ahead.first += part;
   }
   if (!kSharesPanel) epilogue(0, block.rows, 0, kDensePanel);
 }
