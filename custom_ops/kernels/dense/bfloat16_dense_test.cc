@@ -97,7 +97,7 @@ void TestCase(const Path& path, const Case& c) {
   if (is_plain && c.depth > 0) CheckBits(c, t, context);
   Check(ToFloat(t.y.data()[-1]) == 7.0f && ToFloat(t.y.data()[t.y.size()]) == 7.0f,
         context + "wrote outside of y");
-  for (int threads : {2, 7}) {
+  for (int threads : {2, 7, 16}) {
     const ThreadParallel parallel(threads);
     Tensors<T> t2 = t;
     Bfloat16DenseArgs<T> args = t2.Args(c);

@@ -52,7 +52,7 @@ void TestCase(Isa isa, const Case& c) {
   if (!c.layer_norm || c.columns > 2) t.CheckProducts(c, t.x, t.kernel, context);
   Check(ToFloat(t.y.data()[-1]) == 7.0f && ToFloat(t.y.data()[t.y.size()]) == 7.0f,
         context + "wrote outside of y");
-  for (int threads : {1, 2, 3, 7}) {
+  for (int threads : {1, 2, 3, 7, 16}) {
     const ThreadParallel parallel(threads);
     Tensors<T> t2 = t;
     FusedDenseArgs<T> args = t2.Args(c);
@@ -113,7 +113,7 @@ void TestPack(Isa isa) {
     Pack(Isa::kPortable, SerialParallel(), kernel, false, depth, columns, &on_portable);
     const std::string context = std::string(Name(isa)) + " " + TypeName<T>() + " pack ";
     Check(packed.SameBits(on_portable), context + "differs between instruction sets");
-    for (int threads : {1, 2, 3, 7}) {
+    for (int threads : {1, 2, 3, 7, 16}) {
       Buffer<T> packed2(packed.size(), FromFloat<T>(7.0f));
       Pack(isa, ThreadParallel(threads), transposed, true, depth, columns, &packed2);
       Check(packed.SameBits(packed2), context + "transposed");

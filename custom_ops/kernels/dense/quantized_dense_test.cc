@@ -154,7 +154,7 @@ void TestCase(const BytePath& path, const Case& c, bool is_static = false) {
   if (!c.layer_norm || c.columns > 2) CheckValues(c, t, context);
   Check(ToFloat(t.y.data()[-1]) == 7.0f && ToFloat(t.y.data()[t.y.size()]) == 7.0f,
         context + "wrote outside of y");
-  for (int threads : {2, 7}) {
+  for (int threads : {2, 7, 16}) {
     const ThreadParallel parallel(threads);
     Tensors<T> t2 = t;
     QuantizedDenseArgs<T> args = t2.Args(c);
