@@ -26,6 +26,8 @@ _CALLED = {
     "tag": ("BertTokenClassifier", {"labels": ["O", "B-PER", "I-PER"]}),
     "answer": ("BertQuestionAnswerer", {}),
 }
+# Arrangements of prepacked kernels: the kind of the model, and how it is computed.
+_PACKED = {"packed": ("packed", "graph"), "packed constants": ("packed", "constants")}
 _LAYER_NORM_INPUTS = ("x", "residual", "bias", "gamma", "beta")
 FEATURES = (*keras_common.ENCODER_INPUTS, "masked_positions")
 LABELS = ("masked_ids", "masked_weights", "next_sentence_labels")
@@ -60,7 +62,7 @@ class Ours(keras_common.TensorFlowPeer):
     """`bert_tf` with its native ops, on all sequences in one padding-free batch."""
 
     VARIANTS = {
-        "inference": ("graph", "constants", "packed"),
+        "inference": ("graph", "constants", "packed", "packed constants"),
         "inference_bfloat16": (
             "optimized bfloat16, graph",
             "optimized bfloat16, constants",
@@ -113,15 +115,19 @@ class Ours(keras_common.TensorFlowPeer):
         return model
 
     @functools.cache
-    def _model(self, variant, kind=None):
+    def _model(self, variant, kind="float"):
         # Created here, not in the traced function; "constants" shares that of "graph".
-        backbone = self._backbone(kind or ("packed" if variant == "packed" else "float"))
+        backbone = self._backbone(kind)
 
         def encode(inputs):
             outputs = backbone(inputs)
             return outputs["sequence_output"], outputs["pooled_output"]
 
         return self.compiled(encode, variant)
+
+    def inference(self, batches, variant):
+        kind, form = _PACKED.get(variant, ("float", variant))
+        return keras_common.inference_task(self._model(form, kind), form, batches)
 
     def inference_int8(self, batches, variant):
         variant, *parts = variant.split(", ")
