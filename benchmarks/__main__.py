@@ -15,6 +15,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python -m benchmarks inference --peer_python=zentf=zentf_env/bin/python
     python -m benchmarks families
     python -m benchmarks search
+    python -m benchmarks choice
     python -m benchmarks balance
 
 All libraries ("peers") get the same random weights and the same inputs. A search finds and prints
@@ -39,6 +40,7 @@ from bert_tf.tools.common.checks import positive_integers
 from . import (
     balance,
     calls,
+    choice,
     contest,
     encoding,
     families,
@@ -61,7 +63,7 @@ from .plan import OF_SENTENCES, Plan, read_plan
 
 FLAGS = flags.FLAGS
 # The jobs in whose rounds the limits of the machine are not measured.
-_WITHOUT_MACHINE = ("tokenizer", *OF_SENTENCES, "generation", "families", "search")
+_WITHOUT_MACHINE = ("tokenizer", *OF_SENTENCES, "generation", "families", "search", "choice")
 
 
 def measure(plan: Plan, start, results) -> None:
@@ -130,6 +132,8 @@ def run_job(plan: Plan, staff, directory: str, results, materials_dir: str) -> N
         families.run(ours, config, plan.workloads, results)
     elif job == "search":
         searching.run(ours, results)
+    elif job == "choice":
+        choice.run(ours, results)
     elif job == "ops":
         ops.run(staff, results, FLAGS.ops_scale, FLAGS.ops)
     elif job == "xla":

@@ -24,6 +24,7 @@ JOBS = (
     "xla",
     "families",
     "search",
+    "choice",
     "pipeline",
     "balance",
 )

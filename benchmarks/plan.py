@@ -38,7 +38,7 @@ from .workloads import RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 
 FLAGS = flags.FLAGS
 OF_SENTENCES = ("latency", "encode", "calls")  # jobs with the weights of MiniLM
-_OURS_ALONE = ("xla", "families", "search", "pipeline")  # jobs that measure no peers
+_OURS_ALONE = ("xla", "families", "search", "choice", "pipeline")  # jobs that measure no peers
 _USUAL_WORKLOADS = {
     **contest.WORKLOADS,
     "generation": generation.WORKLOADS,

@@ -38,9 +38,9 @@ define_quantization()
 define_flags("""
     portable (bool, true): Whether to write only stock operations, so that a stock TF Serving can
         load the model.
-    precision (auto|float32|bfloat16): With --noportable: prepack the kernels of the dense layers,
-        which is fastest, and multiply them in float32, bfloat16 or, with auto, what suits this
-        processor. Default: no prepacking.
+    precision (auto|float32|bfloat16): With --noportable: prepack the kernels of the dense layers
+        and multiply them in float32 or bfloat16. auto measures what is fastest on this machine,
+        which may be no prepacking, the default.
     pairs (bool, false): Whether a classifier has two inputs, `text` and `pair`, instead of one.
 """)
 

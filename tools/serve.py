@@ -29,8 +29,8 @@ define_flags("""
     pairs (bool, false): With a classifier that save_pretrained wrote: whether it has two inputs,
         `text` and `pair`.
     precision (auto|float32|bfloat16, float32): With a model that save_pretrained wrote: what its
-        encoder computes in, if the operations are built; auto is bfloat16 if the processor has it.
-        A quantized model stays as it is.
+        encoder computes in, if the operations are built; auto is what is fastest here, and
+        bfloat16 only if the processor has it. A quantized model stays as it is.
     trust (bool, false): Whether a SavedModel may have operations that read or write files or call
         Python.
     host (str, 127.0.0.1): The address to listen on; 0.0.0.0 accepts requests from other machines.

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import time
 
 # Before TensorFlow, as README.md does it: what Keras needs rarely is then imported when it is used.
 import bert_tf
@@ -11,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import ops
+from bert_tf.layers import kernel_choice
 from bert_tf.ops import native
 
 from . import base, keras_common, op_cases
@@ -192,6 +194,18 @@ class Ours(keras_common.TensorFlowPeer):
             return outputs["sequence_output"], tf.linalg.global_norm(tape.gradient(loss, weights))
 
         return keras_common.inference_task(self.compiled(gradient, "graph"), "graph", batches)
+
+    def choice(self, config):
+        """Creates a task with the table of a network of random weights, its pick and its cost."""
+        blocks = bert_tf.BertBackbone(bert_tf.BertConfig(**config)).encoder.blocks
+
+        def outputs():
+            start = time.perf_counter()
+            table = kernel_choice.table_of(blocks)
+            seconds = time.perf_counter() - start
+            return {"table": table, "form": kernel_choice.pick(table), "seconds": seconds}
+
+        return Task(outputs, outputs)
 
     def weights(self, config, directory):
         """Writes the random encoder that all peers use."""

@@ -192,11 +192,14 @@ class Dense(QuickLayer):
             UserError: If the layer has LoRA, or if its kernel is already prepacked or quantized.
         """
         self._require_float_kernel("prepacked")
-        shape = tuple(self.kernel.shape)
-        dtype = self.compute_dtype if dtype is None else dtype
-        packed = ops.pack_dense(tf.cast(tf.convert_to_tensor(self.kernel), dtype))
-        keras_compat.replace_variable(self, "kernel", {"packed_kernel": packed})
-        self.kernel_impl = PrepackedKernel(self.packed_kernel, shape)
+        form = self.prepacked(self.compute_dtype if dtype is None else dtype)
+        keras_compat.replace_variable(self, "kernel", {"packed_kernel": form.packed})
+        self.kernel_impl = dataclasses.replace(form, packed=self.packed_kernel)
+
+    def prepacked(self, dtype: str) -> PrepackedKernel:
+        """Returns a prepacked copy of the kernel in the dtype; the layer stays as it is."""
+        kernel = tf.cast(tf.convert_to_tensor(self.kernel), dtype)
+        return PrepackedKernel(ops.pack_dense(kernel), tuple(kernel.shape))
 
     def quantize(
         self,

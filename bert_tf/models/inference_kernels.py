@@ -1,14 +1,15 @@
 """The forms of a backbone's kernels for inference, and the checks that they require."""
 
-import logging
 from collections.abc import Collection, Iterable
 
 import tensorflow as tf
 
 from bert_tf.base import hooks
 from bert_tf.errors import UserError, user_error
+from bert_tf.layers import kernel_choice
 from bert_tf.layers.attention.self_attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.kernel_choice import FLOAT32, PLAIN
 from bert_tf.layers.kernels import FloatKernel, LoraKernel
 from bert_tf.layers.quantization import (
     BFLOAT16,
@@ -20,13 +21,9 @@ from bert_tf.layers.quantization import (
     require_int8,
 )
 from bert_tf.ops import native
-from bert_tf.ops.native import has_bfloat16_products
 
 AUTO = "auto"
-FLOAT32 = "float32"
 PRECISIONS = (AUTO, FLOAT32, BFLOAT16, INT8)
-
-_logger = logging.getLogger("bert_tf")
 
 
 class InferenceKernels:
@@ -53,12 +50,15 @@ class InferenceKernels:
             precision: "float32" changes only rounding errors. "bfloat16" needs half the memory
                 and, if the processor has AVX512-BF16, little more than half the time; otherwise it
                 is about as fast as float32. "int8" needs a quarter of the memory and less time, and
-                loses some accuracy. "auto" means "bfloat16" if the processor has AVX512-BF16, else
-                "float32", and logs which it is.
+                loses some accuracy. "auto" measures blocks of the encoder, which takes a few
+                seconds, and picks what is fastest here and slower than the plain model for no size:
+                "float32", "bfloat16" if the processor has AVX512-BF16, or the model as it is. It
+                logs the table. A second model of the same sizes is not measured.
             **quantization: Further arguments of `quantize`, for "int8" only.
 
         Returns:
-            The precision: "float32", "bfloat16" or "int8".
+            The precision: "float32", "bfloat16" or "int8". If "auto" leaves the model as it is,
+            this is "float32", and `is_prepacked` is False.
 
         Raises:
             UserError: If the precision is unknown or does not take the arguments, or for the
@@ -80,9 +80,10 @@ class InferenceKernels:
         backbone = getattr(self, "backbone", self)
         backbone.require_native_ops("optimized for inference")
         if precision == AUTO:
-            precision = BFLOAT16 if has_bfloat16_products() else FLOAT32
-            has = "has" if precision == BFLOAT16 else "does not have"
-            _logger.info("The model computes in %s: the processor %s AVX512-BF16.", precision, has)
+            backbone.require_merged("prepacked")
+            precision = kernel_choice.choose(backbone.encoder.blocks)
+            if precision == PLAIN:
+                return FLOAT32
         if precision == INT8:
             self.quantize(INT8, **quantization)
         self.prepack_for_inference(BFLOAT16 if precision == BFLOAT16 else None)

@@ -42,6 +42,7 @@ def small_matmuls():
         ("generation", (*ALONE, "--new_tokens=5"), len(generation.BEAMS) + 1),
         ("xla", ("--workloads=2x16",), 2),
         ("families", ("--workloads=2x16",), 1),
+        ("choice", (), 2),
         ("pipeline", ("--workloads=4x16", "--stages=1,2", "--parts=1,2"), 2),
     ],
 )

@@ -1,5 +1,6 @@
 """`optimize_for_inference`: each precision on real weights, its error, and what it refuses."""
 
+import dataclasses
 import logging
 
 import keras
@@ -9,8 +10,8 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer, serving
 from bert_tf.errors import UserError
-from bert_tf.layers.kernels import Int8Kernel, PrepackedKernel
-from bert_tf.models import inference_kernels
+from bert_tf.layers import kernel_choice
+from bert_tf.layers.kernels import FloatKernel, Int8Kernel, PrepackedKernel
 
 TEXTS = ["A quiet film.", "No.", "It was " * 60]
 # The largest relative error of the vectors of MiniLM; measured 0.008 and 0.083.
@@ -59,15 +60,65 @@ def test_kernels_in_bfloat16_need_half_the_memory(tiny_config):
     assert after == [int(size * share / 2) for size, share in zip(before, panels, strict=True)]
 
 
-@pytest.mark.parametrize("has_instruction", [True, False])
-def test_auto_follows_the_processor_and_says_so(tiny_config, monkeypatch, caplog, has_instruction):
-    monkeypatch.setattr(inference_kernels, "has_bfloat16_products", lambda: has_instruction)
-    expected = "bfloat16" if has_instruction else "float32"
-    with caplog.at_level(logging.INFO, logger="bert_tf"):
+class TestAuto:
+    # What `kernel_choice.measure` returns on some machine, by what is picked there.
+    TABLES = {
+        "plain": {1: {"plain": 1.0, "float32": 0.5}, 512: {"plain": 1.0, "float32": 1.3}},
+        "float32": {1: {"plain": 1.0, "float32": 0.5}, 512: {"plain": 1.0, "float32": 0.9}},
+        "bfloat16": {1: {"plain": 1.0, "float32": 0.5, "bfloat16": 0.4}},
+    }
+
+    @pytest.fixture(params=TABLES)
+    def form(self, request):
+        return request.param
+
+    @pytest.fixture
+    def measured(self, monkeypatch, form):
+        """The forms of each measurement, on a machine where `form` is picked."""
+        measured = []
+
+        def measure(blocks, dtypes):
+            measured.append(list(dtypes))
+            return self.TABLES[form]
+
+        monkeypatch.setattr(kernel_choice, "has_bfloat16_products", lambda: form == "bfloat16")
+        monkeypatch.setattr(kernel_choice, "_tables", {})
+        monkeypatch.setattr(kernel_choice, "measure", measure)
+        return measured
+
+    def test_the_table_decides(self, tiny_config, caplog, measured, form):
+        for _ in range(2):  # the second model has the same sizes
+            backbone = BertBackbone(tiny_config)
+            with caplog.at_level(logging.INFO, logger="bert_tf"):
+                received = backbone.optimize_for_inference()
+            assert received == ("float32" if form == "plain" else form)
+            assert backbone.is_prepacked == (form != "plain")
+            if form == "plain":
+                assert {type(kernel) for kernel in _kernels(backbone)} == {FloatKernel}
+            else:
+                assert {kernel.packed.dtype for kernel in _kernels(backbone)} == {form}
+            assert f"The fastest kernels are {form}" in caplog.messages[-1]
+        assert measured == [list(self.TABLES[form][1])]
+        BertBackbone(
+            dataclasses.replace(tiny_config, intermediate_size=32)
+        ).optimize_for_inference()
+        assert len(measured) == 2
+
+    def test_prepacked_kernels_stay(self, tiny_config, measured):
         backbone = BertBackbone(tiny_config)
-        assert backbone.optimize_for_inference() == expected
-    assert [f"computes in {expected}" in message for message in caplog.messages] == [True]
-    assert {kernel.packed.dtype for kernel in _kernels(backbone)} == {expected}
+        backbone.optimize_for_inference("float32")
+        kernels = _kernels(backbone)
+        backbone.optimize_for_inference()
+        assert _kernels(backbone) == kernels and measured == []
+
+    @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+    def test_measured_on_this_machine(self, tiny_config, dtype):
+        backbone = BertBackbone(tiny_config, dtype=dtype)
+        inputs = {"token_ids": tf.constant([[2, 8, 9, 3, 0], [2, 5, 3, 0, 0]])}
+        expected = tf.cast(backbone(inputs)["sequence_output"], tf.float32)
+        assert backbone.optimize_for_inference() in ("float32", "bfloat16")
+        y = tf.cast(backbone(inputs)["sequence_output"], tf.float32)
+        np.testing.assert_allclose(y, expected, atol=0.06)
 
 
 def test_a_saved_model_and_a_constant_graph_in_bfloat16(tiny_config, tiny_vocabulary, tmp_path):
