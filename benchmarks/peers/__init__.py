@@ -143,7 +143,7 @@ PEERS = {
         _ENCODE,
         ("sentence_transformers", "optimum", "openvino"),
         {"encode_int8": ("nncf",)},
-        requirements=("sentence-transformers[openvino]", "nncf"),
+        requirements=("sentence-transformers[openvino]>=6.2", "nncf"),
     ),
     "fastembed": Entry(
         "fastembed:FastEmbed",

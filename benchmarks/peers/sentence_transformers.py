@@ -1,4 +1,8 @@
-"""sentence-transformers with ONNX Runtime or OpenVINO: texts to vectors."""
+"""sentence-transformers with ONNX Runtime (5.7) or OpenVINO (6.2): texts to vectors.
+
+sentence-transformers 6.2 requires transformers 5, with which optimum-onnx 0.1.0, the newest
+release, cannot be imported.
+"""
 
 import os
 
