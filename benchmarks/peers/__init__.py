@@ -151,6 +151,12 @@ PEERS = {
         (*_TORCH, "onnx", "fastembed"),
         requirements=("fastembed", "torch", "transformers", "onnx"),
     ),
+    "llama_cpp": Entry(
+        "llama_cpp:LlamaCpp",
+        _ENCODE,
+        ("llama_cpp", "gguf", "safetensors"),
+        requirements=("llama-cpp-python", "gguf", "safetensors"),
+    ),
     "hf_tokenizers": Entry("hf_tokenizers:HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)),
     "flash_tokenizer": Entry(
         "flash_tokenizer:FlashTokenizer",
