@@ -303,27 +303,36 @@ BERT_TF_INLINE float ReduceAdd(const Vec (&sums)[kAccumulators]) {
   return ReduceAdd((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-// Exponentials are multiplied by kExpScale, so that they are normal numbers if their product with
-// another number is one. Adding kExpMagic, 1.5 * 2^23 + 40, rounds a number to an integer n; the
-// last bits are then those of n + 40.
-constexpr float kExpScale = 0x1p40f;
-constexpr float kExpMagic = 12582952.0f;
-
-// kExpScale * v * 2^n for shifted = kExpMagic + n, if this and v are normal numbers.
-BERT_TF_INLINE Vec ScaleByPowerOfTwo(Vec v, Vec shifted) {
-  return FromBits(Bits(v) + (Bits(shifted) << 23));
+// v * 2^n for integers n in [-250, 254], with two factors so that subnormal results and 2^128 are
+// correct.
+BERT_TF_INLINE Vec ScaleByPowerOfTwo(Vec v, Vec n) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_scalef_ps((__m512)v, (__m512)n);
+#else
+  constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: a float32 whose last bits are n
+  const VecI32 exponent = Bits(n + kRoundMagic) - Bits(Broadcast(kRoundMagic));
+  const VecI32 first = exponent >> 1;
+  const VecI32 second = exponent - first;
+  return v * FromBits((first + 127) << 23) * FromBits((second + 127) << 23);
+#endif
 }
 
-// kExpScale * e^(x + low) for -114 <= x <= 0 and a `low` so small that x + low rounds to x. The
-// error is about 1 ulp.
+// mantissa * 2^exponent = e^(x + low), with the mantissa in [0.7, 1.5], for |x| <= 150 and a `low`
+// so small that x + low rounds to x. The error is about 1 ulp, and NaN gives NaN. There are two
+// parts, because a product may be a normal number even if the exponential itself is not.
 //
 // With x = n·ln2 + r and |r| <= ln2 / 2, e^r is a polynomial of degree 7.
-BERT_TF_INLINE Vec ScaledExp(Vec x, Vec low) {
+struct ExpParts {
+  Vec mantissa;
+  Vec exponent;
+};
+
+BERT_TF_INLINE ExpParts ExpInParts(Vec x, Vec low) {
   constexpr float kLog2E = 1.44269504088896341f;
   constexpr float kLn2High = 0.693359375f;  // has few bits, so that n * kLn2High is exact
   constexpr float kLn2Low = -2.12194440e-4f;
-  const Vec shifted = x * kLog2E + kExpMagic;
-  const Vec n = shifted - kExpMagic;
+  constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const Vec n = (x * kLog2E + kRoundMagic) - kRoundMagic;
   const Vec r = ((x - n * kLn2High) - n * kLn2Low) + low;
   Vec p = Broadcast(1.9875691500e-4f);  // Cephes expf coefficients (Moshier)
   p = p * r + 1.3981999507e-3f;
@@ -332,7 +341,7 @@ BERT_TF_INLINE Vec ScaledExp(Vec x, Vec low) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  return ScaleByPowerOfTwo(p, shifted);
+  return {p, n};
 }
 
 }  // namespace

@@ -19,23 +19,26 @@ BERT_TF_DEVICE Vec Min(Vec a, Vec b) { return a < b ? a : b; }
 BERT_TF_DEVICE Vec Fma(Vec a, Vec b, Vec c) { return fmaf(a, b, c); }
 BERT_TF_DEVICE Vec ProductError(Vec a, Vec b, Vec product) { return fmaf(a, b, -product); }
 
-// As in simd.h.
-constexpr float kExpScale = 0x1p40f;
-constexpr float kExpMagic = 12582952.0f;
-
-BERT_TF_DEVICE Vec ScaleByPowerOfTwo(Vec v, Vec shifted) {
-  const int exponent = static_cast<int>(shifted - kExpMagic) + 40;
-  return v * FloatOfBits(static_cast<uint32_t>(exponent + 127) << 23);
-}
-
-BERT_TF_DEVICE Vec ScaledExp(Vec x, Vec low) {
+// e^(x + low) = mantissa * 2^exponent
+struct ExpParts {
+  Vec mantissa;
+  Vec exponent;
+};
+BERT_TF_DEVICE ExpParts ExpInParts(Vec x, Vec low) {
   constexpr float kLog2E = 1.44269504088896341f;
   constexpr float kLog2ELow = 1.92596303e-8f;  // log2(e) - kLog2E
   const Vec scaled = RoundedProduct(x, kLog2E);
-  const Vec shifted = scaled + kExpMagic;
+  const Vec n = rintf(scaled);
   const Vec rest = fmaf(x, kLog2E, -scaled) + fmaf(x, kLog2ELow, low * kLog2E);
-  return ScaleByPowerOfTwo(FastExp2(RoundedDifference(scaled, shifted - kExpMagic) + rest),
-                           shifted);
+  return {FastExp2(RoundedDifference(scaled, n) + rest), n};
+}
+
+// v * 2^n for n in [-252, 127], rounded once.
+BERT_TF_DEVICE Vec ScaleByPowerOfTwo(Vec v, Vec n) {
+  const int exponent = static_cast<int>(n);
+  const int first = exponent < -126 ? -126 : exponent;
+  return v * FloatOfBits(static_cast<uint32_t>(first + 127) << 23) *
+         FloatOfBits(static_cast<uint32_t>(exponent - first + 127) << 23);
 }
 
 }  // namespace

@@ -19,9 +19,9 @@ namespace {
 //
 // Above kLargest, t * tail(t) is below the smallest float32, so t is limited to kLargest and no
 // infinities occur. An error in the argument of the exponential becomes a relative error of the
-// tail, so the argument is a sum of two float32 numbers. The exponential is multiplied by
-// kExpScale, because t * tail(t) may be a normal number even if tail(t) is subnormal (TensorFlow
-// flushes subnormal numbers to zero).
+// tail, so the argument is a sum of two float32 numbers. The power of two is applied last, because
+// t * tail(t) may be a normal number even if tail(t) is subnormal (TensorFlow flushes subnormal
+// numbers to zero).
 
 // The exact form, with the normal distribution:
 //   tail(t)  = exp(-t^2 / 2) * ratio(t),   ratio(t) = 0.5 * erfcx(t / sqrt(2))
@@ -31,59 +31,59 @@ namespace {
 //
 // The coefficients are least-squares fits to SciPy's erfcx and to the exponential, reweighted
 // towards the largest relative errors (Lawson's method), rounded to float32 and improved by small
-// random steps. The last coefficient of each denominator makes its quotient times the exponential
-// exactly 0.5 at t = 0.
+// random steps. The last coefficient of each denominator makes the quotient exactly 0.5 at t = 0.
 struct ErfForm {
   static constexpr float kLargest = 15.0f;
 
-  // 3859.93188 kExpScale exp(-t^2 / 2). With q = t^2 and n = round(-q / (2 ln 2)),
+  // -3859.93164 exp(-t^2 / 2) = mantissa * 2^exponent. With q = t^2 and n = round(-q / (2 ln 2)),
   //   exp(-q / 2) = 2^n exp(-r / 2),  r = q + n * 2 ln 2,  |r| <= ln 2
   // with a relative error of 9.6e-8. float32(2 ln 2) is 3.8e-9 too large. Because n is nearly
   // -q / (2 ln 2), this is a factor of exp(1.4e-9 q), which the quotients below compensate for.
-  static BERT_TF_INLINE Vec Bell(Vec t) {
+  static BERT_TF_INLINE ExpParts Bell(Vec t) {
     constexpr float kHalfLog2E = 0.721347520444481704f;
     constexpr float kTwoLn2 = 1.38629436111989062f;
+    constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
     const Vec q = t * t;
-    const Vec shifted = kExpMagic - kHalfLog2E * q;
-    const Vec n = shifted - kExpMagic;
+    const Vec n = (kRoundMagic - kHalfLog2E * q) - kRoundMagic;
     const Vec r = Fma(n, Broadcast(kTwoLn2), q) + ProductError(t, t, q);
-    Vec p = 10.1076975f - r;
-    p = 80.4197006f - p * r;
-    p = 482.483276f - p * r;
-    p = 1929.96533f - p * r;
-    p = 3859.93188f - p * r;
-    return ScaleByPowerOfTwo(p, shifted);
+    Vec p = r - 10.1076975f;
+    p = p * r + 80.4197006f;
+    p = p * r - 482.483276f;
+    p = p * r + 1929.96533f;
+    p = p * r - 3859.93164f;
+    return {p, n};
   }
 
-  // p / q is ratio(t) / 3859.93188, with a relative error of 1e-8 on [0, 13.3]. Its coefficients
-  // have the same sign, so that there is no cancellation. It is divided first, because the
-  // exponential takes longer.
+  // The quotient is ratio(t) / -3859.93164, with a relative error of 1e-8 on [0, 13.3]. Its
+  // coefficients have the same sign, so that there is no cancellation.
   static BERT_TF_INLINE Vec TailTimesT(Vec t) {
+    const ExpParts bell = Bell(t);
     Vec p = t + 9.9180851f;
     p = p * t + 44.8743477f;
     p = p * t + 107.632652f;
     p = p * t + 123.19828f;
-    Vec q = 9675.30566f * t + 95967.875f;
-    q = q * t + 443705.438f;
-    q = q * t + 1139325.25f;
-    q = q * t + 1589756.88f;
-    q = q * t + 951073.938f;
-    return Bell(t) * (p / q) * t / kExpScale;
+    Vec q = -9675.30566f * t - 95967.875f;
+    q = q * t - 443705.438f;
+    q = q * t - 1139325.25f;
+    q = q * t - 1589756.88f;
+    q = q * t - 951073.875f;
+    return ScaleByPowerOfTwo(bell.mantissa * (t * p) / q, bell.exponent);
   }
 
-  // p / q is (ratio(t) - t / sqrt(2 pi)) / 3859.93188. Its error is 2.2e-8 on [0, 13.3]: a relative
-  // error, except around its zero near 0.75.
+  // The quotient is (ratio(t) - t / sqrt(2 pi)) / -3859.93164. Its error is 2.2e-8 on [0, 13.3]: a
+  // relative error, except around its zero near 0.75.
   static BERT_TF_INLINE Vec Slope(Vec t) {
+    const ExpParts bell = Bell(t);
     Vec p = t + 8.37864685f;
     p = p * t + 29.0961552f;
     p = p * t + 44.4823265f;
     p = p * t + 9.16737652f;
     p = p * t - 47.3126869f;
-    Vec q = -9675.375f * t - 81069.1953f;
-    q = q * t - 291141.531f;
-    q = q * t - 512079.625f;
-    q = q * t - 365247.5f;
-    return Bell(t) * (p / q) / kExpScale;
+    Vec q = 9675.375f * t + 81069.1953f;
+    q = q * t + 291141.531f;
+    q = q * t + 512079.625f;
+    q = q * t + 365247.469f;
+    return ScaleByPowerOfTwo(bell.mantissa * p / q, bell.exponent);
   }
 };
 
@@ -100,7 +100,7 @@ struct TanhForm {
   static constexpr float kHigh1 = 0.0713548138737678528f;
   static constexpr float kLow1 = 2.39883240e-9f;
 
-  static BERT_TF_INLINE Vec Exponential(Vec t) {  // kExpScale exp(-a(t))
+  static BERT_TF_INLINE ExpParts Exponential(Vec t) {  // exp(-a(t))
     const Vec square = t * t;
     const Vec square_error = ProductError(t, t, square);
     const Vec w = Fma(Broadcast(kHigh1), square, Broadcast(kHigh0));
@@ -108,19 +108,20 @@ struct TanhForm {
                         (kLow0 + (kLow1 * square + kHigh1 * square_error));
     const Vec a = t * w;
     const Vec a_error = ProductError(t, w, a) + t * w_error;
-    return ScaledExp(-a, -a_error);
+    return ExpInParts(-a, -a_error);
   }
 
   static BERT_TF_INLINE Vec TailTimesT(Vec t) {
-    const Vec e = Exponential(t);
-    return e * (t / (1.0f + e / kExpScale)) / kExpScale;
+    const ExpParts e = Exponential(t);
+    const Vec quotient = t / (1.0f + ScaleByPowerOfTwo(e.mantissa, e.exponent));
+    return ScaleByPowerOfTwo(e.mantissa * quotient, e.exponent);
   }
 
   static BERT_TF_INLINE Vec Slope(Vec t) {
-    const Vec e = Exponential(t);
-    const Vec inverse = 1.0f / (1.0f + e / kExpScale);
+    const ExpParts e = Exponential(t);
+    const Vec inverse = 1.0f / (1.0f + ScaleByPowerOfTwo(e.mantissa, e.exponent));
     const Vec a_slope = (3.0f * kHigh1) * (t * t) + (kHigh0 + kLow0);
-    return e * (inverse * (1.0f - t * a_slope * inverse)) / kExpScale;
+    return ScaleByPowerOfTwo(e.mantissa * (inverse * (1.0f - t * a_slope * inverse)), e.exponent);
   }
 };
 
