@@ -146,7 +146,7 @@ void RunPanel(const PanelBlock<W>& block, const Epilogue& epilogue) {
   const int64_t parts = kSharesPanel ? tiles * strips : 1;
   const int64_t part = CeilDivide(block.next_bytes, parts);
   Ahead ahead = {block.next, CeilDivide(Shape::kSteps * part, Larger(block.depth, 1))};
-  // A few rows of x stay in the first-level cache beside a strip of the panel.
+  // A few rows of x stay in the first-level cache together with a strip of the panel.
   const bool strip_by_strip = kSharesPanel && tiles <= 6;
   for (int64_t i = 0; i < tiles * strips; ++i) {
     const int64_t t = strip_by_strip ? i % tiles : i / strips;
