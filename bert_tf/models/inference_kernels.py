@@ -51,9 +51,9 @@ class InferenceKernels:
                 and, if the processor has AVX512-BF16, little more than half the time; otherwise it
                 is about as fast as float32. "int8" needs a quarter of the memory and less time, and
                 loses some accuracy. "auto" measures blocks of the encoder, which takes a few
-                seconds, and picks what is fastest here and slower than the plain model for no size:
-                "float32", "bfloat16" if the processor has AVX512-BF16, or the model as it is. It
-                logs the table. A second model of the same sizes is not measured.
+                seconds, and picks what is fastest here and for no size slower than the plain model
+                (by over a tenth, which may be noise): "float32", "bfloat16" if the processor has
+                AVX512-BF16, or the model as it is. It logs the table and measures once per size.
             **quantization: Further arguments of `quantize`, for "int8" only.
 
         Returns:
