@@ -44,6 +44,10 @@ class AttentionRule:
             not apply: they attend to all tokens, and all tokens attend to them.
         distance_bias: `[N, 2 M + 1]`: to the score of a query at place i and a key at place j,
             `distance_bias[:, M + clip(i - j, -M, M)]` is added. None means nothing.
+        rotation: float32 `[P, S]`, S even and at most D, P at least the length of the longest
+            sequence: the cosines and then the sines of S / 2 angles for each place. Column c of a
+            query or key and column c + S / 2 are turned by angle c of its place (`rotated`); other
+            columns are kept. No gradient is taken with respect to it. None turns nothing.
 
     Raises:
         UserError: If `window_size` or `num_global_tokens` is negative, there are global tokens
@@ -57,7 +61,7 @@ class AttentionRule:
 
     Reference: Beltagy et al. 2020 (arXiv 2004.05150) for windows; Dong et al. 2019 (arXiv
     1905.03197), figure 1, for prefixes; Raffel et al. 2020 (arXiv 1910.10683), section 2.1, for
-    biases of distances.
+    biases of distances; Su et al. 2021 (arXiv 2104.09864), section 3.4.2, for rotations.
     """
 
     causal: bool = False
@@ -65,6 +69,7 @@ class AttentionRule:
     window_size: int | None = None
     num_global_tokens: int = 0
     distance_bias: tf.Tensor | None = None
+    rotation: tf.Tensor | None = None
 
     def __post_init__(self):
         window, num_global = self.window_size, self.num_global_tokens
@@ -112,6 +117,18 @@ class AttentionRule:
         biases = tf.gather(self.distance_bias, places, axis=1)  # [N, ..., T, T]
         return biases if distances.shape.rank == 2 else tf.transpose(biases, [1, 0, 2, 3])
 
+    def rotate_packed(
+        self, qkv: tf.Tensor, row_splits: tf.Tensor
+    ) -> tuple[tf.Tensor, AttentionRule]:
+        """Returns `[R, 3, N, D]` with turned queries and keys, and the rule without `rotation`."""
+        if self.rotation is None:
+            return qkv, self
+        rows = tf.range(tf.shape(qkv, out_type=row_splits.dtype)[0])  # [R]
+        sequences = tf.searchsorted(row_splits[1:], rows, side="right")
+        places = rows - tf.gather(row_splits, sequences)
+        turned = rotated(qkv[:, :2], tf.gather(self.rotation, places)[:, tf.newaxis, tf.newaxis])
+        return tf.concat([turned, qkv[:, 2:]], axis=1), dataclasses.replace(self, rotation=None)
+
     @functools.cached_property
     def attributes(self) -> dict[str, Any]:
         """The attributes of the native ops."""
@@ -123,6 +140,27 @@ class AttentionRule:
 
 
 EVERY_TOKEN = AttentionRule()  # of the sequence
+
+
+def rotated(vectors: tf.Tensor, rotation: tf.Tensor) -> tf.Tensor:
+    """Turns pairs of columns of queries or keys, in float32: `[..., D]` -> `[..., D]`.
+
+    Args:
+        vectors: `[..., D]`, of any float dtype.
+        rotation: float32, broadcastable to `[..., S]`: the row of `AttentionRule.rotation` of each
+            vector's place.
+
+    Example:
+        >>> quarter = tf.constant([0.0, 1.0])  # the cosine and the sine
+        >>> bert_tf.ops.attention_rule.rotated(tf.constant([2.0, 0.0, 7.0]), quarter).numpy()
+        array([0., 2., 7.], dtype=float32)
+    """
+    half = rotation.shape[-1] // 2
+    cosine, sine = rotation[..., :half], rotation[..., half:]
+    values = tf.cast(vectors, tf.float32)
+    first, second, others = values[..., :half], values[..., half : 2 * half], values[..., 2 * half :]
+    turned = [first * cosine - second * sine, second * cosine + first * sine, others]
+    return tf.cast(tf.concat(turned, axis=-1), vectors.dtype)
 
 
 class PaddedRows:
@@ -209,6 +247,9 @@ class PaddedAttention:
         qkv = tf.ensure_shape(qkv, [None, 3, None, None])
         rows = PaddedRows(qkv, row_splits, "row_splits", "qkv")
         parts = tf.unstack(rows.padded(), num=3, axis=2)  # each [B, T, N, D]
+        if rule.rotation is not None:
+            of_places = tf.gather(rule.rotation, tf.range(rows.longest))[:, tf.newaxis]  # [T, 1, S]
+            parts[:2] = [rotated(part, of_places) for part in parts[:2]]
         if rule.distance_bias is not None:
             bias = tf.cast(rule.distance_bias, tf.float32)
             rule = dataclasses.replace(rule, distance_bias=bias)

@@ -292,6 +292,8 @@ def self_attention_tensors(qkv, row_splits, rule) -> tuple[tf.Tensor, tf.Tensor,
             f"`qkv` must have shape [tokens, 3, heads, head size]. Received: qkv.shape={qkv.shape}"
         )
     row_splits = row_splits_tensor("row_splits", row_splits)
+    if rule.rotation is not None:
+        _check_rotation(tf.convert_to_tensor(rule.rotation), qkv)
     if bias is None:
         return qkv, row_splits, []
     heads, distances = qkv.shape.with_rank(4)[2], bias.shape[-1] if bias.shape.rank else None
@@ -302,6 +304,16 @@ def self_attention_tensors(qkv, row_splits, rule) -> tuple[tf.Tensor, tf.Tensor,
             f"Received: distance_bias.shape={bias.shape}, qkv.shape={qkv.shape}"
         )
     return qkv, row_splits, [tf.cast(bias, tf.float32)]
+
+
+def _check_rotation(rotation: tf.Tensor, qkv: tf.Tensor) -> None:
+    columns = rotation.shape[-1] if rotation.shape.rank == 2 else None
+    most = qkv.shape[-1] or columns
+    if rotation.dtype != tf.float32 or columns is None or columns % 2 or columns > (most or 0):
+        raise ValueError(
+            "`rotation` must be float32 [places, an even number of columns, at most the head size "
+            f"{most}]. Received: rotation={rotation.dtype.name} {rotation.shape}"
+        )
 
 
 def row_splits_tensor(name: str, row_splits) -> tf.Tensor:

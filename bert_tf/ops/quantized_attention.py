@@ -73,6 +73,7 @@ def quantized_attention(
     library = native.used_library(runs_on_gpu=False)
     if library is None:
         return _reference(PaddedAttention.of_self(qkv, row_splits, rule))
+    qkv, rule = rule.rotate_packed(qkv, row_splits)
     return library.bert_tf_quantized_attention(qkv, row_splits, distance_bias, **rule.attributes)
 
 

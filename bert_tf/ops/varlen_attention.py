@@ -128,10 +128,10 @@ def _check(query, key_value, query_row_splits, key_row_splits, rule):
             f"key_row_splits.shape={key_row_splits.shape}, "
             f"query_row_splits.shape={query_row_splits.shape}"
         )
-    others = (rule.attended_rows, rule.window_size, rule.distance_bias)
+    others = (rule.attended_rows, rule.window_size, rule.distance_bias, rule.rotation)
     if any(other is not None for other in others):
         raise ValueError(
-            "`rule` must have no `attended_rows`, `window_size` and `distance_bias` in "
+            "`rule` must have no `attended_rows`, `window_size`, `distance_bias` and `rotation` in "
             f"cross-attention. Received: rule={rule}"
         )
 
@@ -231,11 +231,13 @@ def varlen_attention(
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
     qkv, row_splits, distance_bias = native.self_attention_tensors(qkv, row_splits, rule)
+    library = native.used_library()
+    if library is not None or rule.attended_rows is not None:
+        qkv, rule = rule.rotate_packed(qkv, row_splits)
     dropout_rate, seed = native.dropout_arguments(dropout_rate, seed)
     bfloat16_products = native.multiplies_bfloat16(qkv, compute_dtype)
     if rule.attended_rows is not None:
         return _attention_to_some(qkv, row_splits, dropout_rate, seed, rule, compute_dtype)
-    library = native.used_library()
     if library is None:
         padded = PaddedAttention.of_self(qkv, row_splits, rule)
         return padded.attention(dropout_rate, seed, bfloat16_products)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.dropout import stateless_dropout
-from bert_tf.ops.attention_rule import AttentionRule
+from bert_tf.ops.attention_rule import AttentionRule, rotated
 
 # Replaces the scores of padding. google-research/bert adds -10000 instead. This value is so far
 # below any score that padding gets a probability of exactly zero, and it is in float32's range.
@@ -55,6 +55,10 @@ def padded_attention(qkv, layout: TokenLayout, rule: AttentionRule, dropout_rate
     qkv = tf.reshape(qkv, [batch, length, 3 * num_heads * head_size])
     qkv = split_heads(qkv, 3, (num_heads, head_size))  # 3 of [B, n, T, D]
     query, key = layout.places()  # [B, 1, T, 1], [B, 1, 1, T]
+    if rule.rotation is not None:
+        places = tf.maximum(query[..., 0], 0)  # [B, 1, T]; -1 is padding before the first token
+        rotation = tf.gather(rule.rotation, places)  # [B, 1, T, S]
+        qkv[:2] = [rotated(part, rotation) for part in qkv[:2]]
     is_attended = rule.attended_rows
     if is_attended is not None:
         is_attended = tf.reshape(is_attended, [batch, 1, 1, length])
