@@ -67,8 +67,11 @@ _HUGGINGFACE_KEYS = {
     "_name_or_path",
 }
 DECODER_KEYS = ("is_decoder", "add_cross_attention")
+# What tells a token its place: a learned vector that is added to its embedding, or rotations of
+# queries and keys (Su et al. 2021, arXiv 2104.09864).
+ABSOLUTE, ROTARY = "absolute", "rotary"
 # Keys of all families that would change the network, with the only values that are supported.
-_ONLY_VALUES = {"position_embedding_type": "absolute", **dict.fromkeys(DECODER_KEYS, False)}
+_ONLY_VALUES = {"position_embedding_type": ABSOLUTE, **dict.fromkeys(DECODER_KEYS, False)}
 # The key for values that google-research/bert's file has no keys for.
 _TF1_KEY = "bert_tf_config"
 _TF1_DEFAULTS = {"hidden_act": "gelu", "type_vocab_size": 16}  # google-research/bert modeling.py
@@ -79,6 +82,7 @@ _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 _SIZE = integer(least=1)
 _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
+_THETA = number("above 1", lambda value: value > 1)
 _BUCKETS = integer(4, 511)  # a quarter of them have one distance each, which must be below 128
 _ACTIVATION = Kind(
     f"one of {sorted(ACTIVATION_NAMES)}",
@@ -133,6 +137,23 @@ class BertConfig:
         pooler_act: Activation of the pooler: "tanh", "relu" (DistilBERT) or "gelu" (ELECTRA).
         causal: Whether a token attends only to itself and to earlier tokens (GPT). Other programs
             do not know this key and compute attention in both directions.
+        position_embedding_type: "absolute" adds a learned vector for each position to the
+            embeddings, "rotary" turns queries and keys by angles that grow with the position.
+        rope_theta: With "rotary", the base of the angles: for a head of size D, angle c of
+            position p is `p * rope_theta ** (-2 c / D)`.
+        local_rope_theta: The base in blocks with a window; None means `rope_theta`.
+        global_attn_every_n_layers: With a window, every n-th block, beginning with the first,
+            attends to whole sequences. None means that no block does.
+        norm_first: Whether LayerNorm precedes attention and feed-forward (pre-LN), with one more
+            after the last block. If False, it follows them and their residual.
+        first_block_norm: With `norm_first`, whether the attention of the first block has it.
+        gated_mlp: Whether the feed-forward computes `act(x A) * (x B)` instead of `act(x A)`
+            (GeGLU, SwiGLU).
+        attention_bias, mlp_bias, norm_bias: Whether the dense layers of attention, those of the
+            feed-forward, and LayerNorm add a bias.
+        classifier_bias: Whether the pooler and the first layer of the masked-LM head have a bias.
+        prediction_head: Whether LayerNorm follows the activation of the pooler, and heads take
+            every pooled vector, and the vectors of tokens, after this pooler (ModernBERT).
         extra: Other keys of the file (`id2label`, `problem_type`, …), which are written back.
 
     Raises:
@@ -172,6 +193,18 @@ class BertConfig:
     relative_attention_num_buckets: int | None = _field(None, optional(_BUCKETS), _SWITCH)
     shared_blocks: bool = _field(False, FLAG, _SWITCH)
     pooler_act: str = _field("tanh", one_of("tanh", "relu", "gelu"), _SWITCH)
+    position_embedding_type: str = _field(ABSOLUTE, one_of(ABSOLUTE, ROTARY), _SWITCH)
+    rope_theta: float = _field(10_000.0, _THETA, _SWITCH)
+    local_rope_theta: float | None = _field(None, optional(_THETA), _SWITCH)
+    global_attn_every_n_layers: int | None = _field(None, optional(_SIZE), _SWITCH)
+    norm_first: bool = _field(False, FLAG, _SWITCH)
+    first_block_norm: bool = _field(True, FLAG, _SWITCH)
+    gated_mlp: bool = _field(False, FLAG, _SWITCH)
+    attention_bias: bool = _field(True, FLAG, _SWITCH)
+    mlp_bias: bool = _field(True, FLAG, _SWITCH)
+    norm_bias: bool = _field(True, FLAG, _SWITCH)
+    classifier_bias: bool = _field(True, FLAG, _SWITCH)
+    prediction_head: bool = _field(False, FLAG, _SWITCH)
     causal: bool = _field(False, FLAG, _NOT_IN_TF1)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -187,6 +220,10 @@ class BertConfig:
         is_multiple = self.hidden_size % self.num_attention_heads == 0
         require(is_multiple, "must be a multiple of `num_attention_heads`", **sizes)
         object.__setattr__(self, "hidden_act", ACTIVATION_NAMES[self.hidden_act])
+        if self.position_embedding_type == ROTARY:
+            is_even = self.head_size % 2 == 0
+            rule = "must give heads an even size with rotary positions"
+            require(is_even, rule, **sizes)
         sizes = (self.num_hidden_layers, self.num_attention_heads)
         object.__setattr__(self, "pruned_heads", checked_pruned_heads(self.pruned_heads, *sizes))
         if self.shared_blocks:
@@ -313,7 +350,8 @@ class BertConfig:
             del values["attention_window"], values["num_global_tokens"]
         if not self.pruned_heads:
             del values["pruned_heads"]
-        values.update(model_type=self.model_type, position_embedding_type="absolute")
+        values["model_type"] = self.model_type
+        values.setdefault("position_embedding_type", ABSOLUTE)
         return {**extra, **FAMILIES[self.model_type].write(values)}
 
     def to_tf1(self) -> dict[str, Any]:
@@ -393,7 +431,8 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
     rule = f"must be one of {_NETWORKS}{why}: see docs/checkpoints.md"
     require(name in FAMILIES, rule, model_type=name)
     family = FAMILIES[name]
-    for key, value in {**_ONLY_VALUES, **family.only}.items():
+    only = {key: _ONLY_VALUES[key] for key in {*_ONLY_VALUES} - {*family.fixed}}
+    for key, value in {**only, **family.only}.items():
         rule = f"must be {value!r} for model_type={name!r}: see docs/checkpoints.md"
         require(values.get(key) in (None, value), rule, **{key: values.get(key)})
     keys = {key: _LACKABLE_FIELDS[field] for field, key in family.keys.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from bert_tf.base.file_errors import file_error, tensor_error
@@ -87,6 +87,39 @@ class RenamedSource:
     def name_in_file(self, name: str) -> str:
         """Returns what the file calls a tensor, or would if it held it."""
         return self._names.get(name) or self._in_file(name)
+
+
+class SplitSource:
+    """Another source, of which some tensors are cut into equal parts. A `TensorSource`.
+
+    Args:
+        source: The other source.
+        parts: The names of the tensors that are cut along their first axis -> those of the parts.
+
+    Raises:
+        CheckpointError: If a tensor cannot be cut into so many parts.
+    """
+
+    def __init__(self, source: TensorSource, parts: Mapping[str, Sequence[str]]):
+        self.path, self.format, self._source = source.path, source.format, source
+        self._places = {
+            part: (name, place, len(names))
+            for name, names in parts.items()
+            for place, part in enumerate(names)
+        }
+        self.shapes = {name: source.shapes[name] for name in source.shapes if name not in parts}
+        for part, (name, _, count) in self._places.items():
+            shape = source.shapes[name]
+            if not shape or shape[0] % count:
+                raise tensor_error(source, name, f"have {count} equal parts", f"shape={shape}")
+            self.shapes[part] = (shape[0] // count, *shape[1:])
+
+    def read(self, name: str) -> np.ndarray:
+        if name not in self._places:
+            return self._source.read(name)
+        whole, place, _ = self._places[name]
+        size = self.shapes[name][0]
+        return self._source.read(whole)[place * size : (place + 1) * size]
 
 
 def read_floats(source: TensorSource, name: str) -> np.ndarray:

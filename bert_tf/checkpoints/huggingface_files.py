@@ -18,7 +18,7 @@ import numpy as np
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import Kind, is_file_name, mapping_of, object_of
-from bert_tf.base.tensor_source import JoinedSource, RenamedSource, TensorSource
+from bert_tf.base.tensor_source import JoinedSource, RenamedSource, SplitSource, TensorSource
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.torch_source import TorchSource
@@ -40,6 +40,7 @@ _ONLY = {  # what only a class with this ending writes
 }
 _CLASSIFIER = {"classifier.dense": "pooler.dense", "classifier.out_proj": "classifier"}
 _BLOCK, _ALBERT_BLOCK = "encoder.layer.{}", "encoder.albert_layer_groups.{}.albert_layers.0"
+_QUERY_KEY_VALUE = tuple(f"{_BLOCK}.attention.self.{role}" for role in ("query", "key", "value"))
 _ROBERTA = {
     **_CLASSIFIER,
     "lm_head.dense": "cls.predictions.transform.dense",
@@ -47,6 +48,7 @@ _ROBERTA = {
     "lm_head": "cls.predictions",
 }
 # How names begin, of theirs -> ours; {} is the number of a block. The first that fits is applied.
+# Several names of ours are of the parts of a tensor, one after the other.
 _RULES = {
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
@@ -96,14 +98,39 @@ _RULES = {
         "predictions": "cls.predictions",
         "sop_classifier.classifier": "cls.seq_relationship",
     },
+    "modernbert": {
+        "embeddings.tok_embeddings": "embeddings.word_embeddings",
+        "embeddings.norm": "embeddings.LayerNorm",
+        "layers.{}.attn_norm": f"{_BLOCK}.attention.output.LayerNorm",
+        "layers.{}.attn.Wqkv": _QUERY_KEY_VALUE,
+        "layers.{}.attn.Wo": f"{_BLOCK}.attention.output.dense",
+        "layers.{}.mlp_norm": f"{_BLOCK}.output.LayerNorm",
+        "layers.{}.mlp.Wi": (f"{_BLOCK}.intermediate.gate", f"{_BLOCK}.intermediate.up"),
+        "layers.{}.mlp.Wo": f"{_BLOCK}.output.dense",
+        "final_norm": "encoder.final_norm",
+    },
+}
+_PREDICTION_HEAD = {"head.dense": "pooler.dense", "head.norm": "pooler.layer_norm"}
+# Rules for the classes with an ending, where one name of theirs is another layer for each class.
+_HEAD_RULES = {
+    "modernbert": {
+        "ForMaskedLM": {
+            "head.dense": "cls.predictions.transform.dense",
+            "head.norm": "cls.predictions.transform.LayerNorm",
+            "decoder.bias": "cls.predictions.bias",
+            "decoder.weight": "cls.predictions.decoder.weight",
+        },
+        _ANSWERS: {**_PREDICTION_HEAD, "classifier": "qa_outputs"},
+        **dict.fromkeys((_SEQUENCE, _TAGS, _CHOICE), _PREDICTION_HEAD),
+    }
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
-_ENCODER_PARTS = ("embeddings", "encoder", "transformer", "pooler")
+_ENCODER_PARTS = ("embeddings", "encoder", "transformer", "pooler", "layers", "final_norm")
 _BERT_PREFIX = "bert."
 # What precedes the names of the encoder's layers in models with a head. All modules of XLM-R and
 # CamemBERT are RoBERTa's.
 _PREFIXES = {name: f"{name}." for name in FAMILIES} | {BERT_GENERATION: _BERT_PREFIX}
-_PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert"), "roberta.")
+_PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert"), "roberta.") | {"modernbert": "model."}
 
 
 def _classes(model_type: str) -> dict[str, str]:
@@ -122,17 +149,20 @@ def family_class(name: str, model_type: str) -> str | None:
     return name if model_type == BERT else _classes(model_type).get(name)
 
 
-def by_bert_names(source: TensorSource, model_type: str) -> TensorSource:
-    """Returns the tensors of a family's file by BERT's names."""
+def by_bert_names(source: TensorSource, model_type: str, architecture: str) -> TensorSource:
+    """Returns the tensors of a family's file, of the class `architecture`, by BERT's names."""
     prefix = _PREFIXES[model_type]
-    translate = _translation(model_type, reads=True)
+    translate = _translation(model_type, reads=True, architecture=architecture)
+    parts = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
+    source = SplitSource(source, {name: ours for name, ours in parts.items() if _is_joint(ours)})
     ours = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
     # Old files of classifiers also have an untrained pooler: what a rule has renamed is used,
     # and the other tensor keeps its own name.
     renamed_last = sorted(ours, key=lambda name: ours[name] != name.removeprefix(prefix))
     winners = {ours[name]: name for name in renamed_last}
     names = {ours[name] if winners[ours[name]] == name else name: name for name in source.shapes}
-    return RenamedSource(source, names, in_file=_translation(model_type, reads=False))
+    in_file = _translation(model_type, reads=False, architecture=architecture)
+    return RenamedSource(source, names, in_file=in_file)
 
 
 def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: str) -> dict:
@@ -140,29 +170,47 @@ def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: s
 
     Tensors of the encoder begin with "bert." if there is a head.
     """
+    family = FAMILIES[model_type]
     translate = _translation(model_type, reads=False, architecture=architecture)
     named = {}
     for name, values in tensors.items():
-        body = translate(name.removeprefix(_BERT_PREFIX))
+        body = name.removeprefix(_BERT_PREFIX)
+        if body.startswith("pooler.") and translate(body) == body and not family.has_pooler:
+            continue
+        body = translate(body)
         is_inside = name.startswith(_BERT_PREFIX) and body.startswith(_ENCODER_PARTS)
-        named[(_PREFIXES[model_type] if is_inside else "") + body] = values
-    return named
+        body = (_PREFIXES[model_type] if is_inside else "") + body
+        named.setdefault(body, []).append(values)
+    return {body: np.concatenate(parts) if parts[1:] else parts[0] for body, parts in named.items()}
+
+
+def _is_joint(names: str | tuple[str, ...]) -> bool:
+    return not isinstance(names, str)
+
+
+def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return names if _is_joint(names) else (names,)
 
 
 @functools.cache
-def _translation(model_type: str, reads: bool, architecture: str = "Model") -> Callable[[str], str]:
-    """Returns a function from a family's names to BERT's, or back."""
-    rules = []
-    for theirs, ours in _RULES.get(model_type, {}).items():
-        before, after = (theirs, ours) if reads else (ours, theirs)
-        if reads or architecture.endswith(_ONLY.get(theirs, "")):
+def _translation(
+    model_type: str, reads: bool, architecture: str = "Model"
+) -> Callable[[str], str | tuple[str, ...]]:
+    """Returns a function from a family's names to BERT's, or back; of parts, to several."""
+    rules, of_heads = [], _HEAD_RULES.get(model_type, {})
+    of_head = next((of_heads[end] for end in of_heads if architecture.endswith(end)), {})
+    for theirs, ours in {**_RULES.get(model_type, {}), **of_head}.items():
+        if not reads and not architecture.endswith(_ONLY.get(theirs, "")):
+            continue
+        for before, after in [(theirs, ours)] if reads else [(one, theirs) for one in _names(ours)]:
             pattern = re.escape(before).replace(r"\{\}", r"(\d+)")
-            rules.append((re.compile(rf"{pattern}(?=\.|$)"), after.replace("{}", r"\1")))
+            rules.append((re.compile(rf"{pattern}(?=\.|$)"), after))
 
     def translate(name):
-        for pattern, replacement in rules:
+        for pattern, after in rules:
             if pattern.match(name):
-                return pattern.sub(replacement, name, count=1)
+                new = [pattern.sub(one.replace("{}", r"\1"), name, count=1) for one in _names(after)]
+                return tuple(new) if _is_joint(after) else new[0]
         return name
 
     return translate

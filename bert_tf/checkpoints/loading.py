@@ -382,6 +382,8 @@ def _saved_options(model_class, pretrained, given):
             options["labels"] = labels
         elif "num_classes" in accepted and classes is not None:
             options["num_classes"] = classes
+    if "pooling" in accepted and own_head and extra.get("classifier_pooling"):
+        options.setdefault("pooling", extra["classifier_pooling"])
     if "problem_type" in accepted and own_head:
         if given_classes not in (0, classes):
             options.pop("problem_type", None)  # the caller builds another head

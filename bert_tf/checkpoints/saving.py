@@ -253,6 +253,8 @@ def _head_config(model) -> dict:
     values.update(declared_spec(type(model)).task_files().config_values(model))
     if "problem_type" in options:
         values["problem_type"] = options["problem_type"]
+    if "pooling" in options and backbone_of(model).config.prediction_head:
+        values["classifier_pooling"] = options["pooling"]
     if isinstance(options.get("dropout"), (int, float)):
         keys = FAMILIES[backbone_of(model).config.model_type].keys
         values[keys.get("classifier_dropout", "classifier_dropout")] = options["dropout"]

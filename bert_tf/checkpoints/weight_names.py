@@ -26,6 +26,7 @@ from bert_tf.models.weight_rows import (
     ATTENTION_OUTPUT,
     DENSE,
     ENCODER_BLOCK,
+    INTERMEDIATE,
     KEY_VALUE,
     LAYER_NORM,
     OUTPUT,
@@ -69,6 +70,7 @@ EMBEDDINGS = (
     ),
     Row(DENSE, "embeddings.projection", "embeddings_project", None),
     Row(TABLE, "encoder.distance_bias", "encoder.relative_attention_bias", None),
+    Row(LAYER_NORM, "encoder.final_norm", "encoder.final_norm", None),
 )
 
 
@@ -117,6 +119,7 @@ POOLER = (
         # Pre-training models of tensorflow/models train the head's pooler, not the encoder's.
         "next_sentence.pooler_dense|encoder/layer_with_weights-{pooler}|encoder/_pooler_layer",
     ),
+    Row(LAYER_NORM, "pooler.layer_norm", "pooler.layer_norm", None),
 )
 
 # The variables of a layer by its kind; those of the other kinds are a kernel and a bias.
@@ -224,6 +227,8 @@ def _parts(row, format, variable_name, shape, config, fields):
     if getattr(row, format) is None:
         return ()
     roles = _ROLES.get(row.kind, (None,))
+    if row.kind == INTERMEDIATE:
+        roles = ("gate", "up") if config.gated_mlp else ("dense",)
     shape = (*shape[:-1], shape[-1] // len(roles))
     layout = _file_shape(row.kind, format, variable_name, shape, config)
     return tuple(

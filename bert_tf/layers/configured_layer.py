@@ -20,14 +20,15 @@ class ConfiguredLayer(QuickLayer):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else self.config_class(**config)
 
-    def make_dense(self, units: int, name: str) -> Dense:
+    def make_dense(self, units: int, name: str, use_bias: bool = True) -> Dense:
         """Returns a dense layer to `units` numbers."""
-        return Dense(units, self.config.initializer_range, dtype=self.dtype_policy, name=name)
+        options = {"use_bias": use_bias, "dtype": self.dtype_policy, "name": name}
+        return Dense(units, self.config.initializer_range, **options)
 
     def make_layer_norm(self, name: str, dropout_rate: float = 0.0) -> ResidualLayerNorm:
         """Returns a LayerNorm of the sum of its input, after dropout, and a residual."""
-        epsilon, dtype = self.config.layer_norm_eps, self.dtype_policy
-        return ResidualLayerNorm(epsilon, dropout_rate, dtype=dtype, name=name)
+        options = {"use_bias": self.config.norm_bias, "dtype": self.dtype_policy, "name": name}
+        return ResidualLayerNorm(self.config.layer_norm_eps, dropout_rate, **options)
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

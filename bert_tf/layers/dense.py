@@ -35,6 +35,7 @@ class Dense(QuickLayer):
     Args:
         units: Width of the output.
         initializer_range: Standard deviation of the truncated normal initializer of the kernel.
+        use_bias: Whether a bias is added. Without it, `bias` is None.
 
     Call arguments:
         x: `[R, in]`.
@@ -53,9 +54,12 @@ class Dense(QuickLayer):
     Reference: google-research/bert modeling.py, `tf.layers.dense` and `create_initializer`.
     """
 
-    def __init__(self, units: int, initializer_range: float = 0.02, **kwargs):
+    def __init__(
+        self, units: int, initializer_range: float = 0.02, use_bias: bool = True, **kwargs
+    ):
         super().__init__(**kwargs)
         self.units = units
+        self.use_bias = use_bias
         self.initializer_range = initializer_range
         self.kernel_impl = None  # until it is built
 
@@ -65,7 +69,9 @@ class Dense(QuickLayer):
             shape=[input_shape[-1], self.units],
             initializer=truncated_normal(self.initializer_range),
         )
-        self.bias = self.add_weight(name="bias", shape=[self.units], initializer="zeros")
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(name="bias", shape=[self.units], initializer="zeros")
         self.kernel_impl = FloatKernel(self.kernel)
         self.built = True
 
@@ -95,7 +101,9 @@ class Dense(QuickLayer):
                     f"Received: dtype_policy.compute_dtype={self.compute_dtype}. Set it before the "
                     "kernel is prepacked."
                 )
-        return form.apply(x, dataclasses.replace(epilogue, bias=tf.convert_to_tensor(self.bias)))
+        if self.bias is not None:
+            epilogue = dataclasses.replace(epilogue, bias=tf.convert_to_tensor(self.bias))
+        return form.apply(x, epilogue)
 
     def feed_forward(
         self, second: "Dense", x: tf.Tensor, activation: Epilogue, norm: Epilogue
@@ -119,7 +127,8 @@ class Dense(QuickLayer):
         one, other = self.kernel_impl, second.kernel_impl
         is_fused = one.fuses_feed_forward and other.fuses_feed_forward and type(one) is type(other)
         is_feed_forward = norm.residual is x and norm.layer_norm is not None
-        has_op = ACTIVATIONS[activation.activation].with_bias is not None
+        has_op = ACTIVATIONS[activation.activation].with_bias is not None and not activation.is_gated
+        has_op = has_op and self.bias is not None and second.bias is not None
         if not (is_fused and is_feed_forward and has_op):
             return second.apply(self.apply(x, activation), norm)  # [R, H] -> [R, F] -> [R, H]
         biases = (tf.convert_to_tensor(layer.bias) for layer in (self, second))
@@ -165,22 +174,23 @@ class Dense(QuickLayer):
             keras_compat.remove_variable(self, name)
         self.kernel_impl = FloatKernel(self.kernel)
 
-    def replace(self, kernel: tf.Tensor, bias: tf.Tensor) -> None:
+    def replace(self, kernel: tf.Tensor, bias: tf.Tensor | None) -> None:
         """Replaces kernel and bias, float32 `[in, units]` and `[units]`, by others of any shape.
 
         The new variables have the old paths. Functions that were traced before and optimizers that
         were built before still use the old variables.
         """
-        trainable = self.kernel.trainable, self.bias.trainable
-        # Both are replaced, in this order, because Keras numbers the variables in a file.
-        keras_compat.remove_variable(self, "kernel")
-        keras_compat.remove_variable(self, "bias")
+        names = ("kernel", "bias") if self.use_bias else ("kernel",)
+        trainable = [getattr(self, name).trainable for name in names]
+        # All are replaced, in this order, because Keras numbers the variables in a file.
+        for name in names:
+            keras_compat.remove_variable(self, name)
         self.units = kernel.shape[1]
         with keras_compat.unlocked(self):
             self.build([None, kernel.shape[0]])
-        self.kernel.assign(kernel)
-        self.bias.assign(bias)
-        self.kernel.trainable, self.bias.trainable = trainable
+        for name, values, is_trainable in zip(names, (kernel, bias), trainable):
+            getattr(self, name).assign(values)
+            getattr(self, name).trainable = is_trainable
 
     def pack(self, dtype: str | None = None) -> None:
         """Replaces the kernel permanently by a prepacked one for `bert_tf.ops.fused_dense`.
@@ -250,18 +260,20 @@ class Dense(QuickLayer):
             return super().save_own_variables(store)
         # Saved as a plain kernel: a file of weights does not say whether the model was prepacked.
         store["0"] = tf.cast(self.kernel_impl.unpacked(), self.variable_dtype).numpy()
-        store["1"] = self.bias.numpy()
+        if self.bias is not None:
+            store["1"] = self.bias.numpy()
 
     def load_own_variables(self, store):
         if not isinstance(self.kernel_impl, PrepackedKernel):
             return super().load_own_variables(store)
         shapes = [tuple(store[name].shape) for name in sorted(store.keys())]
-        expected = [self.kernel_impl.shape, (self.units,)]
+        expected = [self.kernel_impl.shape, (self.units,)][: 1 + self.use_bias]
         if shapes != expected:
-            expected = f"have the shapes {expected}: a kernel and a bias"
+            expected = f"have the shapes {expected}: a kernel" + " and a bias" * self.use_bias
             raise user_error(f"The weights of {self.path}", expected, f"shapes={shapes}")
         self.kernel_impl.assign(store["0"][()])
-        self.bias.assign(store["1"])
+        if self.bias is not None:
+            self.bias.assign(store["1"])
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.units)

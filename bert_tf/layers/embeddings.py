@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.base import keras_compat
-from bert_tf.config import BertConfig
+from bert_tf.config import ABSOLUTE, BertConfig
 from bert_tf.errors import UserError, require
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import Dropout
@@ -19,8 +19,9 @@ from bert_tf.layers.quantization import require_int8
 class BertEmbeddings(ConfiguredLayer):
     """Converts token ids to vectors.
 
-    Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None. So is
-    `projection`, the dense layer from `E` to `H`, without `config.embedding_size`.
+    Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None. So are
+    `position_embeddings` with rotary positions, and `projection`, the dense layer from `E` to `H`,
+    without `config.embedding_size`.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -70,8 +71,10 @@ class BertEmbeddings(ConfiguredLayer):
             )
 
         self.word_embeddings = table("word_embeddings", config.vocab_size)
-        num_positions = config.position_offset + config.max_position_embeddings
-        self.position_embeddings = table("position_embeddings", num_positions)
+        self.position_embeddings = None
+        if config.position_embedding_type == ABSOLUTE:
+            num_positions = config.position_offset + config.max_position_embeddings
+            self.position_embeddings = table("position_embeddings", num_positions)
         self.segment_embeddings = None
         if config.type_vocab_size:
             self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
@@ -135,13 +138,15 @@ class BertEmbeddings(ConfiguredLayer):
             table.set_shape(shape)
         words = words if word_vectors is None else word_vectors
         embedded = tf.cast(words, self.compute_dtype)
-        places = positions + self.config.position_offset
-        others = lookup(tf.convert_to_tensor(self.position_embeddings), places)  # [R, E]
+        others = []  # [R, E] each
+        if self.position_embeddings is not None:
+            places = positions + self.config.position_offset
+            others.append(lookup(tf.convert_to_tensor(self.position_embeddings), places))
         if self.segment_embeddings is not None:
-            others += lookup(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
-        others = tf.cast(others, self.compute_dtype)
+            others.append(lookup(tf.convert_to_tensor(self.segment_embeddings), segment_ids))
+        others = tf.cast(tf.add_n(others), self.compute_dtype) if others else None
         norm = self.layer_norm
-        options = norm.gamma, norm.beta, norm.epsilon
+        options = *norm.scale_and_offset(), norm.epsilon
         embedded = ops.fused_residual_layer_norm(embedded, others, None, *options)
         if training:
             embedded = self.dropout(embedded, training=True)

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.config import ROTARY, BertConfig
+from bert_tf.layers.attention.rotation import rotation
 from bert_tf.layers.attention.self_attention import AttentionProbes, BertSelfAttention
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
@@ -15,6 +16,8 @@ from bert_tf.layers.embeddings import lookup
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
+
+WITHOUT_WINDOW = {"window_size": None, "num_global_tokens": 0}  # fields of an `AttentionRule`
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -58,10 +61,12 @@ class BertEncoder(ConfiguredLayer):
         super().__init__(config, **kwargs)
         self.gradient_checkpointing = gradient_checkpointing
         heads = [len(self.config.kept_heads(index)) for index in range(self.config.num_blocks)]
+        dtype = self.dtype_policy
         self.blocks = [
-            BertEncoderBlock(self.config, count, dtype=self.dtype_policy, name=f"layer_{index}")
+            BertEncoderBlock(self.config, count, index, dtype=dtype, name=f"layer_{index}")
             for index, count in enumerate(heads)
         ]
+        self.final_norm = self.make_layer_norm("final_norm") if self.config.norm_first else None
         self.distance_bias = None
 
     def stack(self) -> list[BertEncoderBlock]:
@@ -79,6 +84,8 @@ class BertEncoder(ConfiguredLayer):
                 initializer=truncated_normal(self.config.initializer_range),
                 autocast=False,
             )
+        if self.final_norm is not None:
+            self.final_norm.build([None, self.config.hidden_size])
         self.built = True
 
     def call(
@@ -90,14 +97,33 @@ class BertEncoder(ConfiguredLayer):
         probes: AttentionProbes | None = None,
     ):
         biases = None if self.distance_bias is None else biases_by_distance(self.distance_bias)
+        rules = self._rules(rule, layout)
         states = [rows]
-        for index in range(self.config.num_hidden_layers):
+        for index, rule in enumerate(rules):
             block = self.blocks[index % len(self.blocks)]  # of `stack`
             if biases is not None:  # [N, 2 M + 1] -> [n, 2 M + 1]
                 bias = tf.gather(biases, self.config.kept_heads(index))
                 rule = dataclasses.replace(rule, distance_bias=bias)
             states.append(self.run_block(index, block, states[-1], layout, rule, training, probes))
+        if self.final_norm is not None:
+            states[-1] = self.final_norm(states[-1])
         return states
+
+    def _rules(self, rule: AttentionRule, layout: TokenLayout) -> list[AttentionRule]:
+        """Returns the rule of each block: whether it has the window, and how places turn vectors."""
+        config, places = self.config, range(self.config.num_hidden_layers)
+        every, window = config.global_attn_every_n_layers, rule.window_size
+        wide = rule if window is None else dataclasses.replace(rule, **WITHOUT_WINDOW)
+        if config.position_embedding_type == ROTARY:
+            length, bases = tf.shape(layout.padding_mask)[1], [config.rope_theta]
+            bases.append(config.local_rope_theta or config.rope_theta)
+            turns = {base: rotation(length, config.head_size, base) for base in {*bases}}
+            wide, rule = (
+                dataclasses.replace(one, rotation=turns[base])
+                for one, base in zip((wide, rule), bases, strict=True)
+            )
+        is_wide = [window is None or (every is not None and place % every == 0) for place in places]
+        return [wide if is_one else rule for is_one in is_wide]
 
     def run_block(self, index, block, rows, layout, rule, training, probes) -> tf.Tensor:
         """Computes the block of one of the L layers: `[R, H]` -> `[R, H]`."""

@@ -15,15 +15,18 @@ from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertEncoderBlock(ConfiguredLayer):
-    """An encoder block with post-LN: `[R, H]` -> `[R, H]`.
+    """An encoder block, with post-LN unless `config.norm_first`: `[R, H]` -> `[R, H]`.
 
     The bias of a matmul is added in the op that follows (GELU or LayerNorm), so there is only one
-    pass over memory between two matmuls.
+    pass over memory between two matmuls. With `config.norm_first`, both LayerNorms precede what
+    they are named after, and their dropout follows it.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
         num_heads: n, the number of attention heads of the block. None means all heads of the
             configuration.
+        index: The place of the block in the encoder: only the first may have no LayerNorm before
+            its attention (`config.first_block_norm`).
 
     Call arguments:
         rows: `[R, H]`.
@@ -49,15 +52,21 @@ class BertEncoderBlock(ConfiguredLayer):
     `transformer_model`.
     """
 
-    def __init__(self, config: BertConfig | dict, num_heads: int | None = None, **kwargs):
+    def __init__(
+        self, config: BertConfig | dict, num_heads: int | None = None, index: int = 0, **kwargs
+    ):
         super().__init__(config, **kwargs)
         config, dtype = self.config, self.dtype_policy
         dropout_rate = config.hidden_dropout_prob
+        self.index = index
+        self.normalizes_attention = index > 0 or not config.norm_first or config.first_block_norm
         self.attention = BertSelfAttention(config, num_heads, dtype=dtype, name="attention")
-        self.attention_output = self.make_dense(config.hidden_size, "attention_output")
+        size, bias = config.hidden_size, config.mlp_bias
+        self.attention_output = self.make_dense(size, "attention_output", config.attention_bias)
         self.attention_layer_norm = self.make_layer_norm("attention_layer_norm", dropout_rate)
-        self.intermediate = self.make_dense(config.intermediate_size, "intermediate")
-        self.output_dense = self.make_dense(config.hidden_size, "output_dense")
+        width = config.intermediate_size * (2 if config.gated_mlp else 1)
+        self.intermediate = self.make_dense(width, "intermediate", bias)
+        self.output_dense = self.make_dense(size, "output_dense", bias)
         self.output_layer_norm = self.make_layer_norm("output_layer_norm", dropout_rate)
 
     def build(self, input_shape=None):
@@ -67,7 +76,8 @@ class BertEncoderBlock(ConfiguredLayer):
         self.attention_output.build([None, self.attention.num_heads * self.config.head_size])
         self.intermediate.build(hidden)
         self.output_dense.build([None, self.config.intermediate_size])
-        self.attention_layer_norm.build(hidden)
+        if self.normalizes_attention:
+            self.attention_layer_norm.build(hidden)
         self.output_layer_norm.build(hidden)
         self.built = True
 
@@ -90,7 +100,7 @@ class BertEncoderBlock(ConfiguredLayer):
         if step is not None:
             return self._step(rows, **step)
         options = {"training": training, "dropout_seed": dropout_seeds[0], "probes": probes}
-        attended = self.attention(rows, layout=layout, rule=rule, **options)
+        attended = self.attention(self._to_attend(rows), layout=layout, rule=rule, **options)
         rows = self.add_attended(rows, attended, training, dropout_seeds[1])
         return self.feed_forward(rows, training, dropout_seeds[2])
 
@@ -108,21 +118,37 @@ class BertEncoderBlock(ConfiguredLayer):
         return self(rows, step=step)
 
     def _step(self, rows, position, cache, prefix):
-        attended, cache = self.attention.step(rows, position, cache, *prefix)
+        attended, cache = self.attention.step(self._to_attend(rows), position, cache, *prefix)
         return self.feed_forward(self.add_attended(rows, attended)), cache
+
+    def _to_attend(self, rows):
+        """Returns what the attention takes, `[R, H]`."""
+        if self.config.norm_first and self.normalizes_attention:
+            return self.attention_layer_norm(rows)
+        return rows
 
     def add_attended(self, rows, attended, training=False, dropout_seed=None):
         """Projects what the attention returned, `[R, n * D]`, and adds it: `[R, H]` -> `[R, H]`."""
-        options = {"residual": rows, "training": training, "dropout_seed": dropout_seed}
-        norm = Epilogue(layer_norm=self.attention_layer_norm, **options)
+        norm = self._sum(rows, self.attention_layer_norm, training, dropout_seed)
         return self.attention_output.apply(attended, norm)  # [R, n * D] -> [R, H]
 
     def feed_forward(self, rows, training=False, dropout_seed=None):
         """Computes the second half of the block: `[R, H]` -> `[R, H]`."""
-        activation = Epilogue(activation=self.config.hidden_act)
-        options = {"residual": rows, "training": training, "dropout_seed": dropout_seed}
-        norm = Epilogue(layer_norm=self.output_layer_norm, **options)
-        return self.intermediate.feed_forward(self.output_dense, rows, activation, norm)
+        config, layer_norm = self.config, self.output_layer_norm
+        activation = Epilogue(activation=config.hidden_act, is_gated=config.gated_mlp)
+        norm = self._sum(rows, layer_norm, training, dropout_seed)
+        x = layer_norm(rows) if config.norm_first else rows
+        return self.intermediate.feed_forward(self.output_dense, x, activation, norm)
+
+    def _sum(self, rows, layer_norm, training, dropout_seed) -> Epilogue:
+        """Returns what follows the last matmul of a half of the block whose input are `rows`."""
+        return Epilogue(
+            layer_norm=layer_norm,
+            normalizes=not self.config.norm_first,
+            residual=rows,
+            training=training,
+            dropout_seed=dropout_seed,
+        )
 
     def dense_layers(self) -> dict[str, Dense]:
         """Returns the four dense layers of the block by their paths in it."""
@@ -140,7 +166,8 @@ class BertEncoderBlock(ConfiguredLayer):
             tf.convert_to_tensor(dense.kernel), [-1, self.config.head_size, dense.units]
         )
         kernel = tf.reshape(tf.gather(kernel, places), [-1, dense.units])
-        dense.replace(kernel, tf.convert_to_tensor(dense.bias))
+        bias = dense.bias
+        dense.replace(kernel, None if bias is None else tf.convert_to_tensor(bias))
         self.attention.keep_heads(places)
 
     @property

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.layers.activation import ACTIVATIONS
-from bert_tf.layers.dropout import next_seed
+from bert_tf.layers.dropout import next_seed, stateless_dropout
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,11 +24,14 @@ class Epilogue:
 
     z = x @ kernel
     y = z + bias | activation(z + bias) | LayerNorm(residual + dropout(z + bias))
+      | residual + dropout(z + bias) | activation(first half of z + bias) * (second half)
     """
 
-    bias: tf.Tensor | None = None  # [units]; `Dense.apply` sets it
+    bias: tf.Tensor | None = None  # [units], or None; `Dense.apply` sets it
     activation: str | None = None  # as in `BertConfig`
+    is_gated: bool = False  # whether half of the units are the factors of the others, activated
     layer_norm: keras.layers.Layer | None = None  # a `ResidualLayerNorm`, with its dropout
+    normalizes: bool = True  # or only the dropout of `layer_norm` is applied (pre-LN)
     residual: tf.Tensor | None = None  # [R, units]
     training: bool = False  # whether there is dropout before LayerNorm
     dropout_seed: tf.Tensor | None = None  # a scalar int64; None draws a seed
@@ -40,15 +43,25 @@ class Epilogue:
             dropout_rate, seed = norm.dropout_rate if self.training else 0.0, self.dropout_seed
             if dropout_rate and seed is None:
                 seed = next_seed(norm.seed_generator)
+            if not self.normalizes:
+                z = self._biased(z)
+                z = stateless_dropout(z, dropout_rate, seed) if dropout_rate else z
+                return self.residual + z
+            gamma, beta = norm.scale_and_offset()
             return ops.fused_residual_layer_norm(
-                z, self.residual, self.bias, norm.gamma, norm.beta, norm.epsilon, dropout_rate, seed
+                z, self.residual, self.bias, gamma, beta, norm.epsilon, dropout_rate, seed
             )
         if self.activation is None:
-            return tf.nn.bias_add(z, self.bias)
+            return self._biased(z)
         activation = ACTIVATIONS[self.activation]
-        if activation.with_bias is not None:
+        if self.is_gated:
+            return _gated(self._biased(z), activation.function)
+        if activation.with_bias is not None and self.bias is not None:
             return activation.with_bias(z, self.bias)
-        return activation.function(tf.nn.bias_add(z, self.bias))
+        return activation.function(self._biased(z))
+
+    def _biased(self, z):
+        return z if self.bias is None else tf.nn.bias_add(z, self.bias)
 
     def apply_fused(self, dense: Callable, x: tf.Tensor, kernel, units: int) -> tf.Tensor:
         """Computes y `[R, units]` from x `[R, in]` in the op of the matmul, for inference.
@@ -57,13 +70,22 @@ class Epilogue:
         """
         if self.activation is not None:
             activation = ACTIVATIONS[self.activation]
+            if self.is_gated:
+                return _gated(dense(x, kernel, units, bias=self.bias), activation.function)
             if activation.with_bias is None:
                 return activation.function(dense(x, kernel, units, bias=self.bias))
         norm = {}
-        if self.layer_norm is not None:
-            norm = {name: getattr(self.layer_norm, name) for name in ("gamma", "beta", "epsilon")}
+        if self.layer_norm is not None and self.normalizes:
+            gamma, beta = self.layer_norm.scale_and_offset()
+            norm = {"gamma": gamma, "beta": beta, "epsilon": self.layer_norm.epsilon}
         options = {"bias": self.bias, "activation": self.activation, "residual": self.residual}
         return dense(x, kernel, units, **options, **norm)
+
+
+def _gated(z: tf.Tensor, activation: Callable) -> tf.Tensor:
+    """Multiplies the second half of the columns by the activated first half: `[R, F]`."""
+    first, second = tf.split(z, 2, axis=-1)
+    return activation(first) * second
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,8 +154,7 @@ class _PackedKernel:
             between.bias,
             second.tensors(),
             norm.bias,
-            norm.layer_norm.gamma,
-            norm.layer_norm.beta,
+            *norm.layer_norm.scale_and_offset(),
             inner_units=self.shape[1],
             activation=between.activation,
             epsilon=norm.layer_norm.epsilon,

@@ -40,7 +40,8 @@ class MaskedLMHead(ConfiguredLayer):
         self.has_transform = has_transform
         self.transform = self.layer_norm = None
         if has_transform:
-            self.transform = self.make_dense(self.config.embedding_width, "transform")
+            width, bias = self.config.embedding_width, self.config.classifier_bias
+            self.transform = self.make_dense(width, "transform", bias)
             self.layer_norm = self.make_layer_norm("layer_norm")
 
     def build(self, input_shape=None):

@@ -45,6 +45,8 @@ class BertPooler(QuickLayer):
         hidden_size: H.
         initializer_range: Standard deviation of the truncated normal initializer of the kernel.
         activation: "tanh", "relu" or "gelu" (erf).
+        layer_norm: A layer that follows the activation, or None.
+        use_bias: Whether the dense layer has a bias.
 
     Call arguments:
         first_token: `[B, H]`, the vectors of the first tokens.
@@ -61,21 +63,34 @@ class BertPooler(QuickLayer):
     """
 
     def __init__(
-        self, hidden_size: int, initializer_range: float = 0.02, activation: str = "tanh", **kwargs
+        self,
+        hidden_size: int,
+        initializer_range: float = 0.02,
+        activation: str = "tanh",
+        layer_norm: keras.layers.Layer | None = None,
+        use_bias: bool = True,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.initializer_range = initializer_range
         self.activation = activation
-        self.dense = Dense(hidden_size, initializer_range, dtype=self.dtype_policy, name="dense")
+        self.layer_norm = layer_norm
+        self.use_bias = use_bias
+        options = {"dtype": self.dtype_policy, "name": "dense"}
+        self.dense = Dense(hidden_size, initializer_range, use_bias, **options)
         self.is_missing = False  # whether the checkpoint has no pooler
 
     def build(self, input_shape=None):
         self.dense.build([None, self.hidden_size])
+        if self.layer_norm is not None:
+            self.layer_norm.build([None, self.hidden_size])
         self.built = True
 
     def call(self, first_token):
-        return ACTIVATIONS[self.activation].function(self.dense.apply(first_token, Epilogue()))
+        dense = self.dense.apply(first_token, Epilogue())
+        pooled = ACTIVATIONS[self.activation].function(dense)
+        return pooled if self.layer_norm is None else self.layer_norm(pooled)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

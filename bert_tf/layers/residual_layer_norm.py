@@ -1,6 +1,7 @@
-"""LayerNorm of the sum of the output and the input of a sublayer: post-LN, as in BERT."""
+"""LayerNorm, by default of the sum of the output and the input of a sublayer: post-LN, as in BERT."""
 
 import keras
+import tensorflow as tf
 
 from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.config import LAYER_NORM_EPSILON
@@ -16,6 +17,7 @@ class ResidualLayerNorm(QuickLayer):
         epsilon: Added to the variance. The default is BERT's 1e-12, not Keras's 1e-3.
         dropout_rate: Rate of the dropout of `x + bias` in training.
         seed: Seed of the random stream of the dropout. None draws a seed.
+        use_bias: Whether an offset is learned. Without it, `beta` is a constant of zeros.
 
     Call arguments:
         x: `[R, H]`.
@@ -38,19 +40,29 @@ class ResidualLayerNorm(QuickLayer):
         epsilon: float = LAYER_NORM_EPSILON,
         dropout_rate: float = 0.0,
         seed: int | None = None,
+        use_bias: bool = True,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.epsilon = epsilon
         self.dropout_rate = dropout_rate
         self.seed = seed
+        self.use_bias = use_bias
+        self.gamma = self.beta = None  # until it is built
         # Keras tracks seed generators that are attributes and saves their state with the layer.
         self.seed_generator = new_seed_generator(seed) if dropout_rate else None
 
     def build(self, input_shape):
         self.gamma = self.add_weight(name="gamma", shape=[input_shape[-1]], initializer="ones")
-        self.beta = self.add_weight(name="beta", shape=[input_shape[-1]], initializer="zeros")
+        size = input_shape[-1]
+        if self.use_bias:
+            self.beta = self.add_weight(name="beta", shape=[size], initializer="zeros")
         self.built = True
+
+    def scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns gamma and beta, both `[H]`."""
+        gamma = tf.convert_to_tensor(self.gamma)
+        return gamma, tf.zeros_like(gamma) if self.beta is None else tf.convert_to_tensor(self.beta)
 
     def call(self, x, residual=None, bias=None, training=False, dropout_seed=None):
         options = {"training": training, "dropout_seed": dropout_seed}

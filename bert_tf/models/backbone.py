@@ -144,8 +144,18 @@ class BertBackbone(InferenceKernels, keras.Model):
             num_global_tokens=0 if window is None else config.num_global_tokens,
         )
         self.make_layers()
-        dtype, pooler = self.dtype_policy, (config.initializer_range, config.pooler_act)
-        self.pooler = BertPooler(config.hidden_size, *pooler, dtype=dtype, name="pooler")
+        dtype, norm = self.dtype_policy, None
+        if config.prediction_head:
+            norm = self.embeddings.make_layer_norm("layer_norm")
+        self.pooler = BertPooler(
+            config.hidden_size,
+            config.initializer_range,
+            config.pooler_act,
+            norm,
+            config.classifier_bias,
+            dtype=dtype,
+            name="pooler",
+        )
         self.build()
         if quantization is not None:
             if num_encoder_layers is not None:

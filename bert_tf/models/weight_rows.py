@@ -8,6 +8,8 @@ DENSE = "dense"  # kernel [in, out], bias [out]
 # Kernel [H, 3H], bias [3H]; three layers in every other format. 3nD with n < N heads left.
 QUERY_KEY_VALUE = "query_key_value"
 KEY_VALUE = "key_value"  # of cross-attention: kernel [H, 2H], bias [2H]; elsewhere two layers
+# The first layer of the feed-forward. If it is gated, it is two layers: the gate and the rest.
+INTERMEDIATE = "intermediate"
 ATTENTION_OUTPUT = "attention_output"  # kernel [H, H] or [nD, H], in Keras formats [N, D, H]
 LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
 # A dense layer that the original made without a layer class: output_weights [out, in].
@@ -20,7 +22,7 @@ ENCODER_BLOCK = (
     (QUERY_KEY_VALUE, "attention.query_key_value", "attention.self.{role}"),
     (ATTENTION_OUTPUT, "attention_output", "attention.output.dense"),
     (LAYER_NORM, "attention_layer_norm", "attention.output.LayerNorm"),
-    (DENSE, "intermediate", "intermediate.dense"),
+    (INTERMEDIATE, "intermediate", "intermediate.{role}"),
     (DENSE, "output_dense", "output.dense"),
     (LAYER_NORM, "output_layer_norm", "output.LayerNorm"),
 )

@@ -114,7 +114,8 @@ class BertSelfAttention(ConfiguredLayer):
         self.head_size = self.config.head_size
         # The columns of the kernel are ordered as [query | key | value], each [n, D].
         units = 3 * self.num_heads * self.head_size
-        self.query_key_value = self.make_dense(units, "query_key_value")
+        bias = self.config.attention_bias
+        self.query_key_value = self.make_dense(units, "query_key_value", bias)
         self.dropout_rate = self.config.attention_probs_dropout_prob
         self.seed_generator = new_seed_generator()
         self.precision = FLOAT
@@ -193,5 +194,6 @@ class BertSelfAttention(ConfiguredLayer):
             heads = tf.reshape(values, [-1, 3, self.num_heads, self.head_size])
             return tf.reshape(tf.gather(heads, places, axis=2), [*values.shape[:-1], -1])
 
-        dense.replace(*[kept(tf.convert_to_tensor(v)) for v in (dense.kernel, dense.bias)])
+        variables = (dense.kernel, dense.bias)
+        dense.replace(*[None if v is None else kept(tf.convert_to_tensor(v)) for v in variables])
         self.num_heads = len(places)

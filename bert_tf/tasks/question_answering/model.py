@@ -112,7 +112,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         return y
 
     def head(self, outputs, tokens, training=False):
-        logits = self.token_logits(outputs["sequence_output"])
+        logits = self.token_logits(self.token_states(outputs))
         logits = tf.transpose(logits, [0, 2, 1])  # [B, T, 2] -> [B, 2, T]
         real = self.backbone.padding_mask_of(tokens)[:, tf.newaxis]  # [B, T] -> [B, 1, T]
         return tf.where(real, logits, PADDING_LOGIT)

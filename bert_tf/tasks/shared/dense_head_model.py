@@ -75,11 +75,19 @@ class DenseHeadModel(TaskModel):
             self.dropout_layer.build(shape)  # for `summary`
         return self.built_layer(Dense, units, stddev, name=name, shape=shape)
 
-    def token_states(self, outputs: dict) -> tf.Tensor:
-        """Returns the vectors of tokens that the head takes, `[B, T, H]`."""
+    def mixed_states(self, outputs: dict) -> tf.Tensor:
+        """Returns the vectors of tokens, `[B, T, H]`: of the last block, or a mix of all."""
         if self.scalar_mix is None:
             return outputs["sequence_output"]
         return self.scalar_mix(outputs["hidden_states"])
+
+    def token_states(self, outputs: dict) -> tf.Tensor:
+        """Returns the vectors of tokens that the head takes, `[B, T, H]`."""
+        states = self.mixed_states(outputs)
+        if not self.backbone.config.prediction_head:
+            return states
+        rows = self.backbone.pooler(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, H]
+        return tf.reshape(rows, tf.shape(states))
 
     def token_logits(self, states: tf.Tensor) -> tf.Tensor:
         """Applies the layer to every token: `[B, T, H]` to float32 `[B, T, units]`."""

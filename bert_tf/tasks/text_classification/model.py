@@ -120,7 +120,9 @@ class BertTextClassifier(DenseHeadModel):
         self.labels = class_names(labels)
         kind = _kind_of_classes(self.num_classes, self.labels, self.problem_type)
         self.num_classes, self.problem_type = num_classes, problem_type = kind
-        self.pooling, self.uses_pooler = pooling, pooling == "cls"
+        self.pooling = pooling
+        self.is_predicted = backbone.config.prediction_head and pooling != "mean_max"
+        self.uses_pooler = pooling == "cls" or self.is_predicted
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders
         self.threshold = threshold
@@ -208,11 +210,12 @@ class BertTextClassifier(DenseHeadModel):
         """
         if self.sequence_pooling is None and self.scalar_mix is None:
             return outputs["pooled_output"]
-        states = self.token_states(outputs)  # [B, T, H]
+        states = self.mixed_states(outputs)  # [B, T, H]
         mask = self.backbone.padding_mask_of(tokens)
-        if self.sequence_pooling is not None:
-            return self.sequence_pooling(states, mask)
-        return self.backbone.pooler(first_token(states, mask))
+        if self.sequence_pooling is None:
+            return self.backbone.pooler(first_token(states, mask))
+        pooled = self.sequence_pooling(states, mask)
+        return self.backbone.pooler(pooled) if self.is_predicted else pooled
 
     def logits_of(self, pooled, training=False):
         """Applies dropout and the classifier to what `pooled` returned."""
