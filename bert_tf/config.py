@@ -36,8 +36,9 @@ LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 # How a sequence is reduced to one vector: the pooler on the first token, or over the real tokens.
 POOLING_MODES = ("cls", "mean", "max", "mean_max")
-# A classifier of a left-to-right model reads the last token, which has seen all (GPT).
-CLASSIFIER_POOLING_MODES = (*POOLING_MODES, "last")
+# A classifier of a left-to-right model reads the last token, which has seen all (GPT). "late" is
+# the mean of what the pooler makes of each token (EuroBERT).
+CLASSIFIER_POOLING_MODES = (*POOLING_MODES, "last", "late")
 
 # The types of a classifier's labels, with Hugging Face's names (config.json, `problem_type`).
 SINGLE_LABEL = "single_label_classification"
@@ -151,9 +152,16 @@ class BertConfig:
             (GeGLU, SwiGLU).
         attention_bias, mlp_bias, norm_bias: Whether the dense layers of attention, those of the
             feed-forward, and LayerNorm add a bias.
+        mlp_output_bias: The same for the last layer of the feed-forward; None means `mlp_bias`.
+        rms_norm: Whether RMSNorm replaces LayerNorm: `gamma * x / sqrt(mean(x²) + epsilon)`.
+        embedding_norm: Whether LayerNorm follows the sum of the embeddings.
+        num_key_value_heads: With fewer of these than heads, each is shared by a group of heads
+            (grouped-query attention). None means `num_attention_heads`.
         classifier_bias: Whether the pooler and the first layer of the masked-LM head have a bias.
-        prediction_head: Whether LayerNorm follows the activation of the pooler, and heads take
-            every pooled vector, and the vectors of tokens, after this pooler (ModernBERT).
+        pooler_norm: Whether LayerNorm follows the activation of the pooler.
+        pooler_use: Which vectors pass through the pooler before a head: "cls", the vector of the
+            first token if that is the pooling; "pooled", that of every pooling (EuroBERT); or
+            "tokens", also those of single tokens (ModernBERT).
         extra: Other keys of the file (`id2label`, `problem_type`, …), which are written back.
 
     Raises:
@@ -203,8 +211,13 @@ class BertConfig:
     attention_bias: bool = _field(True, FLAG, _SWITCH)
     mlp_bias: bool = _field(True, FLAG, _SWITCH)
     norm_bias: bool = _field(True, FLAG, _SWITCH)
+    mlp_output_bias: bool | None = _field(None, optional(FLAG), _SWITCH)
+    rms_norm: bool = _field(False, FLAG, _SWITCH)
+    embedding_norm: bool = _field(True, FLAG, _SWITCH)
+    num_key_value_heads: int | None = _field(None, optional(_SIZE), _SWITCH)
     classifier_bias: bool = _field(True, FLAG, _SWITCH)
-    prediction_head: bool = _field(False, FLAG, _SWITCH)
+    pooler_norm: bool = _field(False, FLAG, _SWITCH)
+    pooler_use: str = _field("cls", one_of("cls", "pooled", "tokens"), _SWITCH)
     causal: bool = _field(False, FLAG, _NOT_IN_TF1)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -224,6 +237,12 @@ class BertConfig:
             is_even = self.head_size % 2 == 0
             rule = "must give heads an even size with rotary positions"
             require(is_even, rule, **sizes)
+        groups = self.num_key_value_heads
+        if groups is not None:
+            rule = "must divide `num_attention_heads`, without `pruned_heads`"
+            fits = self.num_attention_heads % groups == 0 and not self.pruned_heads
+            given = {"num_attention_heads": self.num_attention_heads}
+            require(fits, rule, num_key_value_heads=groups, **given, pruned_heads=self.pruned_heads)
         sizes = (self.num_hidden_layers, self.num_attention_heads)
         object.__setattr__(self, "pruned_heads", checked_pruned_heads(self.pruned_heads, *sizes))
         if self.shared_blocks:

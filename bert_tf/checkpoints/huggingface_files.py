@@ -32,6 +32,11 @@ _CLASSES = {
     BERT_GENERATION: {"Encoder": "Model"},
     "albert": {**_MOST, "ForPreTraining": "ForPreTraining"},
     "electra": {**_MOST, "ForPreTraining": "ForReplacedTokenDetection"},
+    **dict.fromkeys(
+        ("nomic_bert", "gte"),
+        {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE, _TAGS)},
+    ),
+    "eurobert": {name: name for name in ("Model", _SEQUENCE, _TAGS)},
 }
 _ONLY = {  # what only a class with this ending writes
     "classifier.dense": _SEQUENCE,
@@ -109,6 +114,42 @@ _RULES = {
         "layers.{}.mlp.Wo": f"{_BLOCK}.output.dense",
         "final_norm": "encoder.final_norm",
     },
+    "nomic_bert": {
+        "emb_ln": "embeddings.LayerNorm",
+        "encoder.layers.{}.attn.Wqkv": _QUERY_KEY_VALUE,
+        "encoder.layers.{}.attn.out_proj": f"{_BLOCK}.attention.output.dense",
+        "encoder.layers.{}.norm1": f"{_BLOCK}.attention.output.LayerNorm",
+        "encoder.layers.{}.mlp.fc11": f"{_BLOCK}.intermediate.up",
+        "encoder.layers.{}.mlp.fc12": f"{_BLOCK}.intermediate.gate",
+        "encoder.layers.{}.mlp.fc2": f"{_BLOCK}.output.dense",
+        "encoder.layers.{}.norm2": f"{_BLOCK}.output.LayerNorm",
+        "cls.predictions.transform.layer_norm": "cls.predictions.transform.LayerNorm",
+    },
+    "gte": {
+        f"{_BLOCK}.attention.qkv_proj": _QUERY_KEY_VALUE,
+        f"{_BLOCK}.attention.o_proj": f"{_BLOCK}.attention.output.dense",
+        f"{_BLOCK}.attn_ln": f"{_BLOCK}.attention.output.LayerNorm",
+        f"{_BLOCK}.mlp.up_gate_proj": (f"{_BLOCK}.intermediate.up", f"{_BLOCK}.intermediate.gate"),
+        f"{_BLOCK}.mlp.down_proj": f"{_BLOCK}.output.dense",
+        f"{_BLOCK}.mlp_ln": f"{_BLOCK}.output.LayerNorm",
+        "lm_head.dense": "cls.predictions.transform.dense",
+        "lm_head.norm": "cls.predictions.transform.LayerNorm",
+        "lm_head.decoder.bias": "cls.predictions.bias",
+        "lm_head": "cls.predictions",
+    },
+    "eurobert": {
+        "embed_tokens": "embeddings.word_embeddings",
+        "layers.{}.self_attn.q_proj": f"{_BLOCK}.attention.self.query",
+        "layers.{}.self_attn.k_proj": f"{_BLOCK}.attention.self.key",
+        "layers.{}.self_attn.v_proj": f"{_BLOCK}.attention.self.value",
+        "layers.{}.self_attn.o_proj": f"{_BLOCK}.attention.output.dense",
+        "layers.{}.mlp.gate_proj": f"{_BLOCK}.intermediate.gate",
+        "layers.{}.mlp.up_proj": f"{_BLOCK}.intermediate.up",
+        "layers.{}.mlp.down_proj": f"{_BLOCK}.output.dense",
+        "layers.{}.input_layernorm": f"{_BLOCK}.attention.output.LayerNorm",
+        "layers.{}.post_attention_layernorm": f"{_BLOCK}.output.LayerNorm",
+        "norm": "encoder.final_norm",
+    },
 }
 _PREDICTION_HEAD = {"head.dense": "pooler.dense", "head.norm": "pooler.layer_norm"}
 # Rules for the classes with an ending, where one name of theirs is another layer for each class.
@@ -122,15 +163,20 @@ _HEAD_RULES = {
         },
         _ANSWERS: {**_PREDICTION_HEAD, "classifier": "qa_outputs"},
         **dict.fromkeys((_SEQUENCE, _TAGS, _CHOICE), _PREDICTION_HEAD),
-    }
+    },
+    "eurobert": {_SEQUENCE: {"dense": "pooler.dense"}},
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
-_ENCODER_PARTS = ("embeddings", "encoder", "transformer", "pooler", "layers", "final_norm")
+_ENCODER_PARTS = (
+    *("embeddings", "encoder", "transformer", "pooler", "layers", "final_norm", "norm"),
+    *("embed_tokens", "emb_ln"),
+)
 _BERT_PREFIX = "bert."
 # What precedes the names of the encoder's layers in models with a head. All modules of XLM-R and
 # CamemBERT are RoBERTa's.
 _PREFIXES = {name: f"{name}." for name in FAMILIES} | {BERT_GENERATION: _BERT_PREFIX}
-_PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert"), "roberta.") | {"modernbert": "model."}
+_PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert"), "roberta.")
+_PREFIXES |= dict.fromkeys(("modernbert", "eurobert"), "model.")
 
 
 def _classes(model_type: str) -> dict[str, str]:
@@ -172,16 +218,23 @@ def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: s
     """
     family = FAMILIES[model_type]
     translate = _translation(model_type, reads=False, architecture=architecture)
-    named = {}
+    back = _translation(model_type, reads=True, architecture=architecture)
+    named, parts = {}, {}
     for name, values in tensors.items():
-        body = name.removeprefix(_BERT_PREFIX)
-        if body.startswith("pooler.") and translate(body) == body and not family.has_pooler:
+        ours = name.removeprefix(_BERT_PREFIX)
+        body = translate(ours)
+        if body.startswith("pooler.") and not family.has_pooler:
             continue
-        body = translate(body)
         is_inside = name.startswith(_BERT_PREFIX) and body.startswith(_ENCODER_PARTS)
-        body = (_PREFIXES[model_type] if is_inside else "") + body
-        named.setdefault(body, []).append(values)
-    return {body: np.concatenate(parts) if parts[1:] else parts[0] for body, parts in named.items()}
+        theirs = (_PREFIXES[model_type] if is_inside else "") + body
+        of_parts = back(body)
+        if not _is_joint(of_parts):
+            named[theirs] = values
+            continue
+        parts[ours] = values
+        if parts.keys() >= {*of_parts}:
+            named[theirs] = np.concatenate([parts.pop(part) for part in of_parts])
+    return named
 
 
 def _is_joint(names: str | tuple[str, ...]) -> bool:

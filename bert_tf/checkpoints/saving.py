@@ -232,7 +232,9 @@ def _own_weights(model) -> list[Weight]:
 def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
     """Returns the tensors of one weight in the layout of the file, as float32."""
     parts = weight.parts[format]
-    pieces = np.split(weight.variable.numpy().astype(np.float32), len(parts), axis=-1)
+    widths = [part.shape[0] if part.transposed else part.shape[-1] for part in parts]
+    values = weight.variable.numpy().astype(np.float32)
+    pieces = np.split(values, np.cumsum(widths)[:-1], axis=-1)
     tensors = {}
     for part, piece in zip(parts, pieces):
         values = piece.T if part.transposed else piece
@@ -253,7 +255,7 @@ def _head_config(model) -> dict:
     values.update(declared_spec(type(model)).task_files().config_values(model))
     if "problem_type" in options:
         values["problem_type"] = options["problem_type"]
-    if "pooling" in options and backbone_of(model).config.prediction_head:
+    if "pooling" in options and backbone_of(model).config.pooler_use != "cls":
         values["classifier_pooling"] = options["pooling"]
     if isinstance(options.get("dropout"), (int, float)):
         keys = FAMILIES[backbone_of(model).config.model_type].keys

@@ -229,11 +229,15 @@ def _parts(row, format, variable_name, shape, config, fields):
     roles = _ROLES.get(row.kind, (None,))
     if row.kind == INTERMEDIATE:
         roles = ("gate", "up") if config.gated_mlp else ("dense",)
-    shape = (*shape[:-1], shape[-1] // len(roles))
-    layout = _file_shape(row.kind, format, variable_name, shape, config)
-    return tuple(
-        Part(part_names(row, format, variable_name, role=role, **fields), *layout) for role in roles
-    )
+    widths = [shape[-1] // len(roles)] * len(roles)
+    if row.kind == QUERY_KEY_VALUE and config.num_key_value_heads:
+        groups = config.num_key_value_heads
+        widths = [n * config.head_size for n in (config.num_attention_heads, groups, groups)]
+    parts = []
+    for role, width in zip(roles, widths, strict=True):
+        layout = _file_shape(row.kind, format, variable_name, (*shape[:-1], width), config)
+        parts.append(Part(part_names(row, format, variable_name, role=role, **fields), *layout))
+    return tuple(parts)
 
 
 def part_names(row: Row, format: str, variable_name: str | None, **fields) -> tuple[str, ...]:

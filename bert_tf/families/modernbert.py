@@ -9,6 +9,7 @@ from typing import Any
 
 from bert_tf.errors import ConfigError, require
 from bert_tf.families.family import Family
+from bert_tf.families.rotary import base_of, parameters_of
 
 _WIDE, _LOCAL = "full_attention", "sliding_attention"
 _THETAS = {_WIDE: "global_rope_theta", _LOCAL: "local_rope_theta"}
@@ -19,7 +20,11 @@ class _ModernBert(Family):
     """The family, which has the width of its window and the angles in keys of its own."""
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        values = {**values, **_thetas(values)}
+        values = dict(values)
+        parameters = values.pop("rope_parameters", None) or {}
+        for kind, key in _THETAS.items():
+            base = base_of(parameters.get(kind), values) if parameters else None
+            values |= {} if base is None else {key: base}
         width = values.pop(_WINDOW, 128)
         is_width = isinstance(width, int) and width >= 0
         require(is_width, "must be an integer of at least 0", ConfigError, local_attention=width)
@@ -34,31 +39,8 @@ class _ModernBert(Family):
         values[_WINDOW] = 2 * values.pop("attention_window", 64)
         every, num_layers = values[_EVERY], values["num_hidden_layers"]
         values["layer_types"] = _kinds_of_blocks(every, num_layers)
-        values["rope_parameters"] = {
-            kind: {"rope_type": "default", "rope_theta": values[key]}
-            for kind, key in _THETAS.items()
-        }
+        values["rope_parameters"] = {k: parameters_of(values[key]) for k, key in _THETAS.items()}
         return values
-
-
-def _thetas(values: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the bases of the angles that transformers 5 writes as `rope_parameters`.
-
-    Raises:
-        ConfigError: If the angles are scaled, which is not supported.
-    """
-    scaling = values.get("rope_scaling")
-    require(scaling is None, "must be null for ModernBERT", ConfigError, rope_scaling=scaling)
-    parameters = values.get("rope_parameters") or {}
-    bases = {}
-    for kind, key in _THETAS.items():
-        of_kind = (parameters.get(kind) or {}) if isinstance(parameters, Mapping) else None
-        is_plain = isinstance(of_kind, Mapping) and of_kind.get("rope_type", "default") == "default"
-        rule = f"must hold angles of rope_type 'default' for {_WIDE} and {_LOCAL}"
-        require(is_plain, rule, ConfigError, rope_parameters=parameters)
-        if "rope_theta" in of_kind:
-            bases[key] = of_kind["rope_theta"]
-    return bases
 
 
 def _kinds_of_blocks(every: int | None, num_layers: int) -> list[str]:
@@ -111,7 +93,8 @@ MODERNBERT = _ModernBert(
         "norm_first": True,
         "first_block_norm": False,
         "gated_mlp": True,
-        "prediction_head": True,
+        "pooler_norm": True,
+        "pooler_use": "tokens",
         "num_global_tokens": 0,
     },
     keys={

@@ -8,6 +8,7 @@ et al. 2020 (1911.02116) for XLM-R, Martin et al. 2020 (1911.03894) for CamemBER
 
 from bert_tf.families.family import Family
 from bert_tf.families.modernbert import MODERNBERT
+from bert_tf.families.rotary import EUROBERT, GTE, NOMIC_BERT
 
 # Hugging Face's names (config.json, `model_type`).
 BERT, BERT_GENERATION = "bert", "bert-generation"
@@ -87,10 +88,12 @@ FAMILIES = {
         only={"num_hidden_groups": 1, "inner_group_num": 1},
     ),
     "modernbert": MODERNBERT,
+    "nomic_bert": NOMIC_BERT,
+    "gte": GTE,
+    "eurobert": EUROBERT,
 }
 # Networks that look like BERT's and are not.
 REFUSED = {
     "deberta": "its attention also depends on the distance of tokens",
     "deberta-v2": "its attention also depends on the distance of tokens",
-    "nomic_bert": "its positions are rotations",
 }

@@ -27,8 +27,10 @@ class ConfiguredLayer(QuickLayer):
 
     def make_layer_norm(self, name: str, dropout_rate: float = 0.0) -> ResidualLayerNorm:
         """Returns a LayerNorm of the sum of its input, after dropout, and a residual."""
-        options = {"use_bias": self.config.norm_bias, "dtype": self.dtype_policy, "name": name}
-        return ResidualLayerNorm(self.config.layer_norm_eps, dropout_rate, **options)
+        config = self.config
+        options = {"use_bias": config.norm_bias and not config.rms_norm, "is_rms": config.rms_norm}
+        options |= {"dtype": self.dtype_policy, "name": name}
+        return ResidualLayerNorm(config.layer_norm_eps, dropout_rate, **options)
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

@@ -20,8 +20,8 @@ class BertEmbeddings(ConfiguredLayer):
     """Converts token ids to vectors.
 
     Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None. So are
-    `position_embeddings` with rotary positions, and `projection`, the dense layer from `E` to `H`,
-    without `config.embedding_size`.
+    `position_embeddings` with rotary positions, `layer_norm` without `config.embedding_norm`, and
+    `projection`, the dense layer from `E` to `H`, without `config.embedding_size`.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -50,7 +50,9 @@ class BertEmbeddings(ConfiguredLayer):
 
     def __init__(self, config: BertConfig | dict, **kwargs):
         super().__init__(config, **kwargs)
-        self.layer_norm = self.make_layer_norm("layer_norm")
+        self.layer_norm = None
+        if self.config.embedding_norm:
+            self.layer_norm = self.make_layer_norm("layer_norm")
         self.is_quantized = False
         self.prepacked_words = None
         self.dropout = Dropout(
@@ -78,7 +80,8 @@ class BertEmbeddings(ConfiguredLayer):
         self.segment_embeddings = None
         if config.type_vocab_size:
             self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
-        self.layer_norm.build([None, width])
+        if self.layer_norm is not None:
+            self.layer_norm.build([None, width])
         if self.projection is not None:
             self.projection.build([None, width])
         self.built = True
@@ -146,8 +149,11 @@ class BertEmbeddings(ConfiguredLayer):
             others.append(lookup(tf.convert_to_tensor(self.segment_embeddings), segment_ids))
         others = tf.cast(tf.add_n(others), self.compute_dtype) if others else None
         norm = self.layer_norm
-        options = *norm.scale_and_offset(), norm.epsilon
-        embedded = ops.fused_residual_layer_norm(embedded, others, None, *options)
+        if norm is not None:
+            options = *norm.scale_and_offset(), norm.epsilon
+            embedded = ops.fused_residual_layer_norm(embedded, others, None, *options)
+        elif others is not None:
+            embedded += others
         if training:
             embedded = self.dropout(embedded, training=True)
         if self.projection is not None:

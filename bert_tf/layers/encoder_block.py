@@ -66,6 +66,7 @@ class BertEncoderBlock(ConfiguredLayer):
         self.attention_layer_norm = self.make_layer_norm("attention_layer_norm", dropout_rate)
         width = config.intermediate_size * (2 if config.gated_mlp else 1)
         self.intermediate = self.make_dense(width, "intermediate", bias)
+        bias = bias if config.mlp_output_bias is None else config.mlp_output_bias
         self.output_dense = self.make_dense(size, "output_dense", bias)
         self.output_layer_norm = self.make_layer_norm("output_layer_norm", dropout_rate)
 

@@ -43,10 +43,11 @@ class Epilogue:
             dropout_rate, seed = norm.dropout_rate if self.training else 0.0, self.dropout_seed
             if dropout_rate and seed is None:
                 seed = next_seed(norm.seed_generator)
-            if not self.normalizes:
+            if not self.normalizes or norm.is_rms:
                 z = self._biased(z)
                 z = stateless_dropout(z, dropout_rate, seed) if dropout_rate else z
-                return self.residual + z
+                z = z if self.residual is None else self.residual + z
+                return rms_norm(z, norm) if self.normalizes else z
             gamma, beta = norm.scale_and_offset()
             return ops.fused_residual_layer_norm(
                 z, self.residual, self.bias, gamma, beta, norm.epsilon, dropout_rate, seed
@@ -74,12 +75,21 @@ class Epilogue:
                 return _gated(dense(x, kernel, units, bias=self.bias), activation.function)
             if activation.with_bias is None:
                 return activation.function(dense(x, kernel, units, bias=self.bias))
-        norm = {}
-        if self.layer_norm is not None and self.normalizes:
-            gamma, beta = self.layer_norm.scale_and_offset()
-            norm = {"gamma": gamma, "beta": beta, "epsilon": self.layer_norm.epsilon}
-        options = {"bias": self.bias, "activation": self.activation, "residual": self.residual}
-        return dense(x, kernel, units, **options, **norm)
+        norm, options = self.layer_norm if self.normalizes else None, {}
+        if norm is not None and not norm.is_rms:
+            gamma, beta = norm.scale_and_offset()
+            options = {"gamma": gamma, "beta": beta, "epsilon": norm.epsilon}
+        options |= {"bias": self.bias, "activation": self.activation, "residual": self.residual}
+        y = dense(x, kernel, units, **options)
+        return rms_norm(y, norm) if norm is not None and norm.is_rms else y
+
+
+def rms_norm(x: tf.Tensor, norm: keras.layers.Layer) -> tf.Tensor:
+    """Computes the RMSNorm of a `ResidualLayerNorm` in float32: `[R, H]` -> `[R, H]`."""
+    values = tf.cast(x, tf.float32)
+    mean = tf.reduce_mean(tf.square(values), axis=-1, keepdims=True)
+    scaled = values * tf.math.rsqrt(mean + norm.epsilon) * tf.cast(norm.gamma, tf.float32)
+    return tf.cast(scaled, x.dtype)
 
 
 def _gated(z: tf.Tensor, activation: Callable) -> tf.Tensor:

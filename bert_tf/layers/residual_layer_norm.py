@@ -17,7 +17,9 @@ class ResidualLayerNorm(QuickLayer):
         epsilon: Added to the variance. The default is BERT's 1e-12, not Keras's 1e-3.
         dropout_rate: Rate of the dropout of `x + bias` in training.
         seed: Seed of the random stream of the dropout. None draws a seed.
-        use_bias: Whether an offset is learned. Without it, `beta` is a constant of zeros.
+        use_bias: Whether an offset is learned. Without it, `beta` is None, and the offset zero.
+        is_rms: Whether it is RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467), which subtracts
+            no mean: `gamma * x / sqrt(mean(x²) + epsilon)`.
 
     Call arguments:
         x: `[R, H]`.
@@ -41,6 +43,7 @@ class ResidualLayerNorm(QuickLayer):
         dropout_rate: float = 0.0,
         seed: int | None = None,
         use_bias: bool = True,
+        is_rms: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -48,6 +51,7 @@ class ResidualLayerNorm(QuickLayer):
         self.dropout_rate = dropout_rate
         self.seed = seed
         self.use_bias = use_bias
+        self.is_rms = is_rms
         self.gamma = self.beta = None  # until it is built
         # Keras tracks seed generators that are attributes and saves their state with the layer.
         self.seed_generator = new_seed_generator(seed) if dropout_rate else None

@@ -145,7 +145,7 @@ class BertBackbone(InferenceKernels, keras.Model):
         )
         self.make_layers()
         dtype, norm = self.dtype_policy, None
-        if config.prediction_head:
+        if config.pooler_norm:
             norm = self.embeddings.make_layer_norm("layer_norm")
         self.pooler = BertPooler(
             config.hidden_size,

@@ -112,8 +112,10 @@ class BertSelfAttention(ConfiguredLayer):
         super().__init__(config, **kwargs)
         self.num_heads = self.config.num_attention_heads if num_heads is None else num_heads
         self.head_size = self.config.head_size
-        # The columns of the kernel are ordered as [query | key | value], each [n, D].
-        units = 3 * self.num_heads * self.head_size
+        # The columns of the kernel are ordered as [query | key | value], each [n, D]; keys and
+        # values are [K, D] if groups of heads share them.
+        self.num_key_value_heads = self.config.num_key_value_heads or self.num_heads
+        units = (self.num_heads + 2 * self.num_key_value_heads) * self.head_size
         bias = self.config.attention_bias
         self.query_key_value = self.make_dense(units, "query_key_value", bias)
         self.dropout_rate = self.config.attention_probs_dropout_prob
@@ -134,7 +136,7 @@ class BertSelfAttention(ConfiguredLayer):
         probes: AttentionProbes | None = None,
     ):
         qkv = self.query_key_value.apply(rows, Epilogue())  # [R, H] -> [R, 3nD]
-        qkv = tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])  # -> [R, 3, n, D]
+        qkv = self._split(qkv)  # -> [R, 3, n, D]
         dropout_rate = self.dropout_rate if training else 0.0
         if dropout_rate and dropout_seed is None:
             dropout_seed = next_seed(self.seed_generator)
@@ -159,6 +161,16 @@ class BertSelfAttention(ConfiguredLayer):
             context = probes.weighted(context, layout)
         return tf.reshape(context, [-1, self.num_heads * self.head_size])  # -> [R, n * D]
 
+    def _split(self, qkv: tf.Tensor) -> tf.Tensor:
+        """Splits what the dense layer computes into heads: `[R, (n + 2 K) D]` -> `[R, 3, n, D]`."""
+        groups = self.num_key_value_heads
+        if groups != self.num_heads:
+            heads = tf.reshape(qkv, [-1, self.num_heads + 2 * groups, self.head_size])
+            query, *others = tf.split(heads, [self.num_heads, groups, groups], axis=1)
+            repeated = [tf.repeat(one, self.num_heads // groups, axis=1) for one in others]
+            qkv = tf.stack([query, *repeated], axis=1)
+        return tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])
+
     def empty_cache(self, num_rows, max_length: int) -> KeyValueCache:
         """Returns an empty cache for `step`, for sequences of at most `max_length` tokens."""
         return KeyValueCache.empty(
@@ -178,8 +190,7 @@ class BertSelfAttention(ConfiguredLayer):
         Returns:
             `[n, N * D]`, and the cache with the keys and values of the new tokens.
         """
-        heads = [self.num_heads, self.head_size]
-        qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [n, 3ND] -> [n, 3, N, D]
+        qkv = self._split(self.query_key_value(rows))  # [n, 3ND] -> [n, 3, N, D]
         query, key, value = tf.unstack(qkv, axis=1)  # 3 of [n, N, D]
         cache = cache.append(position, key, value)
         known = [prefix] if prefix else []

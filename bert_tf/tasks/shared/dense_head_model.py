@@ -84,8 +84,15 @@ class DenseHeadModel(TaskModel):
     def token_states(self, outputs: dict) -> tf.Tensor:
         """Returns the vectors of tokens that the head takes, `[B, T, H]`."""
         states = self.mixed_states(outputs)
-        if not self.backbone.config.prediction_head:
-            return states
+        return self.pooled_tokens(states) if self.pools_tokens else states
+
+    @property
+    def pools_tokens(self) -> bool:
+        """Whether a head on tokens takes what the pooler makes of them."""
+        return self.backbone.config.pooler_use == "tokens"
+
+    def pooled_tokens(self, states: tf.Tensor) -> tf.Tensor:
+        """Applies the pooler to the vector of every token: `[B, T, H]` -> `[B, T, H]`."""
         rows = self.backbone.pooler(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, H]
         return tf.reshape(rows, tf.shape(states))
 

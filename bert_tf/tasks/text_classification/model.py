@@ -121,8 +121,8 @@ class BertTextClassifier(DenseHeadModel):
         kind = _kind_of_classes(self.num_classes, self.labels, self.problem_type)
         self.num_classes, self.problem_type = num_classes, problem_type = kind
         self.pooling = pooling
-        self.is_predicted = backbone.config.prediction_head and pooling != "mean_max"
-        self.uses_pooler = pooling == "cls" or self.is_predicted
+        self.is_pooled = backbone.config.pooler_use != "cls" and pooling not in ("late", "mean_max")
+        self.uses_pooler = pooling in ("cls", "late") or self.is_pooled
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders
         self.threshold = threshold
@@ -132,7 +132,10 @@ class BertTextClassifier(DenseHeadModel):
         if pooling != "cls":
             shape = [None, None, backbone.config.hidden_size]
             self.sequence_pooling = self.built_layer(
-                SequencePooling, pooling, name="sequence_pooling", shape=shape
+                SequencePooling,
+                "mean" if pooling == "late" else pooling,
+                name="sequence_pooling",
+                shape=shape,
             )
         self.language_model_head = None
         if lm_loss_weight:
@@ -211,11 +214,12 @@ class BertTextClassifier(DenseHeadModel):
         if self.sequence_pooling is None and self.scalar_mix is None:
             return outputs["pooled_output"]
         states = self.mixed_states(outputs)  # [B, T, H]
+        states = self.pooled_tokens(states) if self.pooling == "late" else states
         mask = self.backbone.padding_mask_of(tokens)
         if self.sequence_pooling is None:
             return self.backbone.pooler(first_token(states, mask))
         pooled = self.sequence_pooling(states, mask)
-        return self.backbone.pooler(pooled) if self.is_predicted else pooled
+        return self.backbone.pooler(pooled) if self.is_pooled else pooled
 
     def logits_of(self, pooled, training=False):
         """Applies dropout and the classifier to what `pooled` returned."""

@@ -92,7 +92,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         self.check_options()
         self.use_crf = use_crf
         self.add_dropout(dropout)
-        self.uses_pooler = backbone.config.prediction_head
+        self.uses_pooler = self.pools_tokens
         self.classifier = self.dense_head(len(labels))
         self.add_scalar_mix(use_scalar_mix)
         self.crf = ConditionalRandomField(len(labels), name="crf") if use_crf else None

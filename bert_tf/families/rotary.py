@@ -1,0 +1,105 @@
+"""Families with rotary positions: how their `config.json` says the base of the angles.
+
+Sources: `transformers`, modeling_rope_utils.py; configuration_nomic_bert.py, configuration_gte.py
+and configuration_eurobert.py of version 5. Nussbaum et al. 2024 (arXiv 2402.01613) for NomicBERT,
+Zhang et al. 2024 (2407.19669) for GTE, Boizard et al. 2025 (2503.05500) for EuroBERT.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.errors import ConfigError, require
+from bert_tf.families.family import Family
+
+
+def base_of(parameters: Any, values: Mapping[str, Any]) -> float | None:
+    """Returns the base in a value of `rope_parameters`, or None if there is none.
+
+    Raises:
+        ConfigError: If the angles are scaled: such positions are not implemented.
+    """
+    scaling = values.get("rope_scaling")
+    require(scaling is None, "must be null: scaled angles are not implemented", rope_scaling=scaling)
+    parameters = {} if parameters is None else parameters
+    kind = parameters.get("rope_type", "default") if isinstance(parameters, Mapping) else None
+    rule = "must be an object with the rope_type 'default'"
+    require(kind == "default", rule, ConfigError, rope_parameters=parameters)
+    return parameters.get("rope_theta")
+
+
+def parameters_of(base: float) -> dict[str, Any]:
+    """Returns the value of `rope_parameters` for a base."""
+    return {"rope_type": "default", "rope_theta": base}
+
+
+class RotaryFamily(Family):
+    """A family in which all blocks have the same angles."""
+
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(values)
+        base = base_of(values.pop("rope_parameters", None), values)
+        values.pop("rope_scaling", None)
+        size = values.pop("head_dim", None)
+        hidden, heads = (values.get(key, 1) for key in ("hidden_size", "num_attention_heads"))
+        rule = "must be hidden_size / num_attention_heads"
+        sizes = {"hidden_size": hidden, "num_attention_heads": heads}
+        require(size in (None, hidden // heads), rule, ConfigError, head_dim=size, **sizes)
+        return super().read({**values, **({} if base is None else {"rope_theta": base})})
+
+    def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(super().write(values))
+        base = values.pop("rope_theta", self.defaults["rope_theta"])
+        return {**values, "rope_parameters": parameters_of(base)}
+
+
+_PLAIN = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_GATED = {"position_embedding_type": "rotary", "gated_mlp": True}
+NOMIC_BERT = RotaryFamily(
+    "NomicBert",
+    defaults={
+        **_PLAIN,
+        "vocab_size": 30528,
+        "hidden_act": "silu",
+        "max_position_embeddings": 2048,
+        "rope_theta": 1000.0,
+    },
+    fixed={**_GATED, "attention_bias": False, "mlp_bias": False},
+)
+GTE = RotaryFamily(
+    "Gte",
+    defaults={
+        "vocab_size": 250048,
+        "attention_probs_dropout_prob": 0.0,
+        "type_vocab_size": 1,
+        "pad_token_id": 1,
+        "max_position_embeddings": 8192,
+        "rope_theta": 160_000.0,
+    },
+    fixed={**_GATED, "mlp_bias": False, "mlp_output_bias": True},
+)
+EUROBERT = RotaryFamily(
+    "EuroBert",
+    defaults={
+        **_PLAIN,
+        "vocab_size": 128256,
+        "hidden_act": "silu",
+        "max_position_embeddings": 8192,
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 128001,
+        "rope_theta": 10_000.0,
+        "num_key_value_heads": None,
+        "attention_bias": False,
+        "mlp_bias": False,
+    },
+    fixed={
+        **_GATED,
+        "type_vocab_size": 0,
+        "norm_first": True,
+        "rms_norm": True,
+        "pooler_act": "gelu",
+        "pooler_use": "pooled",
+        "embedding_norm": False,
+    },
+    keys={"layer_norm_eps": "rms_norm_eps", "attention_probs_dropout_prob": "attention_dropout"},
+    has_pooler=False,
+)
