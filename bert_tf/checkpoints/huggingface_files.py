@@ -103,6 +103,23 @@ _RULES = {
         "predictions": "cls.predictions",
         "sop_classifier.classifier": "cls.seq_relationship",
     },
+    "roberta-prelayernorm": {
+        f"{_BLOCK}.attention.LayerNorm": f"{_BLOCK}.attention.output.LayerNorm",
+        f"{_BLOCK}.intermediate.LayerNorm": f"{_BLOCK}.output.LayerNorm",
+        "LayerNorm": "encoder.final_norm",
+        **_ROBERTA,
+    },
+    "xlm-roberta-xl": {
+        f"{_BLOCK}.attention.self_attn_layer_norm": f"{_BLOCK}.attention.output.LayerNorm",
+        f"{_BLOCK}.LayerNorm": f"{_BLOCK}.output.LayerNorm",
+        "encoder.LayerNorm": "encoder.final_norm",
+        **_ROBERTA,
+    },
+    "megatron-bert": {
+        f"{_BLOCK}.attention.ln": f"{_BLOCK}.attention.output.LayerNorm",
+        f"{_BLOCK}.ln": f"{_BLOCK}.output.LayerNorm",
+        "encoder.ln": "encoder.final_norm",
+    },
     "modernbert": {
         "embeddings.tok_embeddings": "embeddings.word_embeddings",
         "embeddings.norm": "embeddings.LayerNorm",
@@ -169,13 +186,14 @@ _HEAD_RULES = {
 # Layers whose names begin with one of these have the prefix of the encoder.
 _ENCODER_PARTS = (
     *("embeddings", "encoder", "transformer", "pooler", "layers", "final_norm", "norm"),
-    *("embed_tokens", "emb_ln"),
+    *("embed_tokens", "emb_ln", "LayerNorm"),
 )
 _BERT_PREFIX = "bert."
 # What precedes the names of the encoder's layers in models with a head. All modules of XLM-R and
 # CamemBERT are RoBERTa's.
 _PREFIXES = {name: f"{name}." for name in FAMILIES} | {BERT_GENERATION: _BERT_PREFIX}
-_PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert"), "roberta.")
+_PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert", "xlm-roberta-xl"), "roberta.")
+_PREFIXES |= {"roberta-prelayernorm": "roberta_prelayernorm.", "megatron-bert": _BERT_PREFIX}
 _PREFIXES |= dict.fromkeys(("modernbert", "eurobert"), "model.")
 
 
