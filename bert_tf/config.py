@@ -369,9 +369,11 @@ class BertConfig:
             del values["attention_window"], values["num_global_tokens"]
         if not self.pruned_heads:
             del values["pruned_heads"]
-        values["model_type"] = self.model_type
+        values["model_type"], family = self.model_type, FAMILIES[self.model_type]
+        named = {name: getattr(self, name) for name in {*SWITCHES} & {*family.defaults}}
+        values |= {name: value for name, value in named.items() if value is not None}
         values.setdefault("position_embedding_type", ABSOLUTE)
-        return {**extra, **FAMILIES[self.model_type].write(values)}
+        return {**extra, **family.write(values)}
 
     def to_tf1(self) -> dict[str, Any]:
         """Returns the content of google-research/bert's `bert_config.json`.

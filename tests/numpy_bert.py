@@ -66,24 +66,37 @@ class NumpyBert:
         `attends` `[B, T, T]` or `[B, 1, T]` says which keys a query attends to; `score_bias`
         `[N, T, T]` is added to the scores.
         """
+        attended, weights = self.attended(x, attends, name, score_bias)
+        x = self.layer_norm(x + attended, f"{name}.attention.output.LayerNorm")
+        narrow = self.fed_forward(x, name)
+        return self.layer_norm(x + narrow, f"{name}.output.LayerNorm"), weights
+
+    def heads(self, x, name):
+        """Query, key and value, each `[B, N, T, D]`."""
         batch, length, _ = x.shape
-        query, key, value = (
+        return (
             self.dense(x, f"{name}.attention.self.{role}")
             .reshape(batch, length, self.config["num_attention_heads"], -1)
             .transpose(0, 2, 1, 3)
             for role in ("query", "key", "value")
         )
+
+    def attended(self, x, attends, name, score_bias):
+        """What the attention adds to x, and its probabilities."""
+        batch, length, _ = x.shape
+        query, key, value = self.heads(x, name)
         scores = query @ key.swapaxes(2, 3) / self.dtype(np.sqrt(query.shape[-1]))
         scores = scores + score_bias
         scores = np.where(attends[:, np.newaxis], scores, self.dtype(-1e30))
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         context = (weights @ value).transpose(0, 2, 1, 3).reshape(batch, length, -1)
-        attended = self.dense(context, f"{name}.attention.output.dense")
-        x = self.layer_norm(x + attended, f"{name}.attention.output.LayerNorm")
+        return self.dense(context, f"{name}.attention.output.dense"), weights
+
+    def fed_forward(self, x, name):
+        """What the feed-forward adds to x."""
         wide = self.activation(self.dense(x, f"{name}.intermediate.dense"))
-        narrow = self.dense(wide, f"{name}.output.dense")
-        return self.layer_norm(x + narrow, f"{name}.output.LayerNorm"), weights
+        return self.dense(wide, f"{name}.output.dense")
 
     def masked_lm_logits(self, states):
         """The logits `[..., V]` of BERT's masked LM head for states `[..., H]`."""
@@ -94,13 +107,13 @@ class NumpyBert:
         return states @ words.T + self.tensors[f"{head}.bias"]
 
     def dense(self, x, name):
-        return x @ self.tensors[f"{name}.weight"].T + self.tensors[f"{name}.bias"]
+        return x @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0)
 
     def layer_norm(self, x, name):
         mean = x.mean(axis=-1, keepdims=True)
         variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
         normal = (x - mean) / np.sqrt(variance + self.dtype(self.config["layer_norm_eps"]))
-        return normal * self.tensors[f"{name}.weight"] + self.tensors[f"{name}.bias"]
+        return normal * self.tensors[f"{name}.weight"] + self.tensors.get(f"{name}.bias", 0)
 
 
 def error_bound(reference, plain_float32):

@@ -28,14 +28,13 @@ from bert_tf.families.network_families import BERT, BERT_GENERATION, FAMILIES
 _SEQUENCE, _CHOICE = "ForSequenceClassification", "ForMultipleChoice"
 _TAGS, _ANSWERS = "ForTokenClassification", "ForQuestionAnswering"
 _MOST = {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE, _TAGS, _ANSWERS, _CHOICE)}
+_FEW = {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE, _TAGS)}
 _CLASSES = {
     BERT_GENERATION: {"Encoder": "Model"},
     "albert": {**_MOST, "ForPreTraining": "ForPreTraining"},
     "electra": {**_MOST, "ForPreTraining": "ForReplacedTokenDetection"},
-    **dict.fromkeys(
-        ("nomic_bert", "gte"),
-        {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE, _TAGS)},
-    ),
+    "nomic_bert": _FEW,
+    "gte": _FEW,
     "eurobert": {name: name for name in ("Model", _SEQUENCE, _TAGS)},
 }
 _ONLY = {  # what only a class with this ending writes
@@ -280,7 +279,9 @@ def _translation(
     def translate(name):
         for pattern, after in rules:
             if pattern.match(name):
-                new = [pattern.sub(one.replace("{}", r"\1"), name, count=1) for one in _names(after)]
+                new = [
+                    pattern.sub(one.replace("{}", r"\1"), name, count=1) for one in _names(after)
+                ]
                 return tuple(new) if _is_joint(after) else new[0]
         return name
 

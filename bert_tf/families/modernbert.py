@@ -37,9 +37,10 @@ class _ModernBert(Family):
     def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(super().write(values))
         values[_WINDOW] = 2 * values.pop("attention_window", 64)
-        every, num_layers = values[_EVERY], values["num_hidden_layers"]
-        values["layer_types"] = _kinds_of_blocks(every, num_layers)
-        values["rope_parameters"] = {k: parameters_of(values[key]) for k, key in _THETAS.items()}
+        num_layers, base = values["num_hidden_layers"], values[_THETAS[_WIDE]]
+        values["layer_types"] = _kinds_of_blocks(values.get(_EVERY), num_layers)
+        bases = {kind: values.setdefault(key, base) for kind, key in _THETAS.items()}
+        values["rope_parameters"] = {kind: parameters_of(bases[kind]) for kind in bases}
         return values
 
 

@@ -19,7 +19,9 @@ def base_of(parameters: Any, values: Mapping[str, Any]) -> float | None:
         ConfigError: If the angles are scaled: such positions are not implemented.
     """
     scaling = values.get("rope_scaling")
-    require(scaling is None, "must be null: scaled angles are not implemented", rope_scaling=scaling)
+    require(
+        scaling is None, "must be null: scaled angles are not implemented", rope_scaling=scaling
+    )
     parameters = {} if parameters is None else parameters
     kind = parameters.get("rope_type", "default") if isinstance(parameters, Mapping) else None
     rule = "must be an object with the rope_type 'default'"
@@ -48,8 +50,7 @@ class RotaryFamily(Family):
 
     def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(super().write(values))
-        base = values.pop("rope_theta", self.defaults["rope_theta"])
-        return {**values, "rope_parameters": parameters_of(base)}
+        return {**values, "rope_parameters": parameters_of(values.pop("rope_theta"))}
 
 
 _PLAIN = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -76,6 +77,7 @@ GTE = RotaryFamily(
         "rope_theta": 160_000.0,
     },
     fixed={**_GATED, "mlp_bias": False, "mlp_output_bias": True},
+    masked_lm_act="gelu",
 )
 EUROBERT = RotaryFamily(
     "EuroBert",

@@ -127,7 +127,9 @@ class Dense(QuickLayer):
         one, other = self.kernel_impl, second.kernel_impl
         is_fused = one.fuses_feed_forward and other.fuses_feed_forward and type(one) is type(other)
         is_feed_forward = norm.residual is x and norm.layer_norm is not None
-        has_op = ACTIVATIONS[activation.activation].with_bias is not None and not activation.is_gated
+        has_op = (
+            ACTIVATIONS[activation.activation].with_bias is not None and not activation.is_gated
+        )
         has_op &= self.use_bias and second.use_bias
         if not (is_fused and is_feed_forward and has_op) or norm.layer_norm.is_rms:
             return second.apply(self.apply(x, activation), norm)  # [R, H] -> [R, F] -> [R, H]

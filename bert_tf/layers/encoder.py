@@ -110,7 +110,7 @@ class BertEncoder(ConfiguredLayer):
         return states
 
     def _rules(self, rule: AttentionRule, layout: TokenLayout) -> list[AttentionRule]:
-        """Returns the rule of each block: whether it has the window, and how places turn vectors."""
+        """Returns the rule of each block, which says its window and its rotation."""
         config, places = self.config, range(self.config.num_hidden_layers)
         every, window = config.global_attn_every_n_layers, rule.window_size
         wide = rule if window is None else dataclasses.replace(rule, **WITHOUT_WINDOW)

@@ -58,9 +58,11 @@ class MaskedLMHead(ConfiguredLayer):
 
     def call(self, rows, word_embeddings, prepacked_words: "PrepackedWords | None" = None):
         if self.has_transform:
-            family = FAMILIES[self.config.model_type]
-            activation = Epilogue(activation=family.masked_lm_act or self.config.hidden_act)
-            rows = self.transform.apply(rows, activation)
+            config, family = self.config, FAMILIES[self.config.model_type]
+            activation = family.masked_lm_act or config.hidden_act
+            if config.pooler_use == "tokens":  # the two heads are one in `transformers`
+                activation = config.pooler_act
+            rows = self.transform.apply(rows, Epilogue(activation=activation))
             rows = self.layer_norm(rows)
         bias = tf.convert_to_tensor(self.output_bias)
         if prepacked_words is not None:

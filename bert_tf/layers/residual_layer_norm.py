@@ -1,4 +1,4 @@
-"""LayerNorm, by default of the sum of the output and the input of a sublayer: post-LN, as in BERT."""
+"""LayerNorm: in BERT, of the sum of the output and the input of a sublayer (post-LN)."""
 
 import keras
 import tensorflow as tf

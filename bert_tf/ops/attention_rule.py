@@ -158,7 +158,11 @@ def rotated(vectors: tf.Tensor, rotation: tf.Tensor) -> tf.Tensor:
     half = rotation.shape[-1] // 2
     cosine, sine = rotation[..., :half], rotation[..., half:]
     values = tf.cast(vectors, tf.float32)
-    first, second, others = values[..., :half], values[..., half : 2 * half], values[..., 2 * half :]
+    first, second, others = (
+        values[..., :half],
+        values[..., half : 2 * half],
+        values[..., 2 * half :],
+    )
     turned = [first * cosine - second * sine, second * cosine + first * sine, others]
     return tf.cast(tf.concat(turned, axis=-1), vectors.dtype)
 

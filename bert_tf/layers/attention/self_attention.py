@@ -114,13 +114,17 @@ class BertSelfAttention(ConfiguredLayer):
         self.head_size = self.config.head_size
         # The columns of the kernel are ordered as [query | key | value], each [n, D]; keys and
         # values are [K, D] if groups of heads share them.
-        self.num_key_value_heads = self.config.num_key_value_heads or self.num_heads
         units = (self.num_heads + 2 * self.num_key_value_heads) * self.head_size
         bias = self.config.attention_bias
         self.query_key_value = self.make_dense(units, "query_key_value", bias)
         self.dropout_rate = self.config.attention_probs_dropout_prob
         self.seed_generator = new_seed_generator()
         self.precision = FLOAT
+
+    @property
+    def num_key_value_heads(self) -> int:
+        """K, the number of heads of keys and values."""
+        return self.config.num_key_value_heads or self.num_heads
 
     def build(self, input_shape=None):
         self.query_key_value.build([None, self.config.hidden_size])
