@@ -28,7 +28,7 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
-from bert_tf.errors import ConfigError, require
+from bert_tf.errors import ConfigError, UserError, require
 from bert_tf.families.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED
 from bert_tf.families.pruned_heads import checked_pruned_heads
 
@@ -269,6 +269,15 @@ class BertConfig:
         pruned = self.pruned_heads.get(0 if self.shared_blocks else block, ())
         return [head for head in range(self.num_attention_heads) if head not in pruned]
 
+    def require_bert_blocks(self, use: str) -> None:
+        """Raises `UserError` if blocks differ from BERT's in what `use` does not know.
+
+        `use` says what the blocks are for, as in "must have BERT's blocks to be generated from".
+        """
+        usual = {field.name: field.default for field in dataclasses.fields(BertConfig)}
+        others = {n: getattr(self, n) for n in _BLOCK_SWITCHES if getattr(self, n) != usual[n]}
+        require(not others, f"must be as in BERT to be {use}", UserError, **others)
+
     @classmethod
     def base(cls, **changes) -> "BertConfig":
         """Returns BERT-base, uncased (L=12, H=768, N=12, F=3072), with `changes`."""
@@ -409,6 +418,7 @@ def _kinds(config_class: type[BertConfig]) -> dict[str, Kind]:
 
 
 SWITCHES, _TF1_FIELDS = _group(_SWITCH), _group(_NOT_IN_TF1)
+_BLOCK_SWITCHES = ("position_embedding_type", "norm_first", "global_attn_every_n_layers")
 # Keys that do not change the network but are read.
 _EXTRA = {
     "model_type": optional(text()),

@@ -37,6 +37,7 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
     long texts" (kexue.fm/archives/7947).
     """
     backbone = getattr(model, "backbone", model)
+    backbone.config.require_bert_blocks("given more position embeddings")
     trained = backbone.embeddings.position_embeddings.numpy()
     length = len(trained)
     rule = f"must be in [{length + 1}, {length**2}]: the model has {length} positions"
@@ -75,6 +76,7 @@ def set_sinusoidal_positions(model) -> None:
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.5.
     """
     readers = (getattr(model, "backbone", model), getattr(model, "decoder", None))
+    readers[0].config.require_bert_blocks("given a table of positions")
     for reader in filter(None, readers):
         table = reader.embeddings.position_embeddings
         table.assign(sinusoidal_positions(*table.shape))

@@ -73,6 +73,7 @@ class BertDecoder(ConfiguredLayer):
         **kwargs,
     ):
         super().__init__(config, **kwargs)
+        self.config.require_bert_blocks("the blocks of a decoder")
         self.tie_word_embeddings = tie_word_embeddings
         dtype = self.dtype_policy
         if embeddings is None:

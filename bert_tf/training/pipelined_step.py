@@ -259,6 +259,7 @@ def pipeline_stages(
             f"shared_blocks={config.shared_blocks}, relative_attention_num_buckets="
             f"{config.relative_attention_num_buckets}"
         )
+    config.require_bert_blocks("divided into pipeline stages")
     num_blocks = len(backbone.encoder.blocks)
     names = _checked_devices(devices, num_blocks)
     stages = _stages(num_blocks, len(names), blocks_per_stage)

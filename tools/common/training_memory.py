@@ -130,7 +130,8 @@ def block_parameters(config: BertConfig, index: int = 0) -> int:
     hidden, wide = config.hidden_size, config.intermediate_size
     heads = len(config.kept_heads(index)) * config.head_size  # N·D
     attention = (hidden + 1) * 3 * heads + (heads + 1) * hidden
-    feed_forward = (hidden + 1) * wide + (wide + 1) * hidden
+    inner = wide * (2 if config.gated_mlp else 1)
+    feed_forward = (hidden + 1) * inner + (wide + 1) * hidden
     return attention + feed_forward + 2 * 2 * hidden
 
 
@@ -165,7 +166,8 @@ def block_activations(run: PretrainingRun, index: int = 0) -> float:
     config, size = run.config, PRECISIONS[run.precision][1]
     num_heads = len(config.kept_heads(index))
     rows = run.sequences * run.tokens  # R
-    width = 4 * num_heads * config.head_size + 3 * config.hidden_size + 2 * config.intermediate_size
+    wide = (4 if config.gated_mlp else 2) * config.intermediate_size
+    width = 4 * num_heads * config.head_size + 3 * config.hidden_size + wide
     statistics = rows * (2 * 2 + num_heads) * _FLOAT32  # of two LayerNorms and the softmax
     scores = 0 if run.ops == "native" else _SCORES * rows * num_heads * run.tokens * size
     return rows * width * size + statistics + scores

@@ -201,6 +201,7 @@ class SentenceLayers(ConfiguredLayer):
 
     def __init__(self, config: BertConfig | dict, num_layers: int, **kwargs):
         super().__init__(config, **kwargs)
+        self.config.require_bert_blocks("blocks between sentences")
         self.num_layers = num_layers
         # Not `layer_{index}`, which learning rates by layer take for a layer of the encoder.
         self.blocks = [

@@ -80,6 +80,7 @@ class BertPrefixLM(TextGenerator, TaskModel):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.max_target_length = max_target_length
         self.check_options()
+        backbone.config.require_bert_blocks("the blocks of a prefix language model")
         segments, window = backbone.config.type_vocab_size, backbone.attention_window
         if window is not None or segments < 2:
             expected = "have full attention and embeddings of two segments, source and target"
