@@ -68,9 +68,9 @@ _HUGGINGFACE_KEYS = {
     "_name_or_path",
 }
 DECODER_KEYS = ("is_decoder", "add_cross_attention")
-# What tells a token its place: a learned vector that is added to its embedding, or rotations of
-# queries and keys (Su et al. 2021, arXiv 2104.09864).
-ABSOLUTE, ROTARY = "absolute", "rotary"
+# What tells a token its place: a learned vector that is added to its embedding, rotations of
+# queries and keys (Su et al. 2021, arXiv 2104.09864), or scores of distances (DeBERTa).
+ABSOLUTE, ROTARY, DISENTANGLED = "absolute", "rotary", "disentangled"
 # Keys of all families that would change the network, with the only values that are supported.
 _ONLY_VALUES = {"position_embedding_type": ABSOLUTE, **dict.fromkeys(DECODER_KEYS, False)}
 # The key for values that google-research/bert's file has no keys for.
@@ -139,7 +139,13 @@ class BertConfig:
         causal: Whether a token attends only to itself and to earlier tokens (GPT). Other programs
             do not know this key and compute attention in both directions.
         position_embedding_type: "absolute" adds a learned vector for each position to the
-            embeddings, "rotary" turns queries and keys by angles that grow with the position.
+            embeddings, "rotary" turns queries and keys by angles that grow with the position, and
+            "disentangled" scores vectors of distances with queries and keys (DeBERTa).
+        position_buckets: With "disentangled", the number of vectors for distances in each
+            direction: near distances have one each, and the last is that of
+            `max_relative_positions`. -1 means one for each distance.
+        max_relative_positions: With "disentangled", the distance that all larger ones are taken
+            for. -1 means `max_position_embeddings`.
         rope_theta: With "rotary", the base of the angles: for a head of size D, angle c of
             position p is `p * rope_theta ** (-2 c / D)`.
         local_rope_theta: The base in blocks with a window; None means `rope_theta`.
@@ -201,7 +207,9 @@ class BertConfig:
     relative_attention_num_buckets: int | None = _field(None, optional(_BUCKETS), _SWITCH)
     shared_blocks: bool = _field(False, FLAG, _SWITCH)
     pooler_act: str = _field("tanh", one_of("tanh", "relu", "gelu"), _SWITCH)
-    position_embedding_type: str = _field(ABSOLUTE, one_of(ABSOLUTE, ROTARY), _SWITCH)
+    position_embedding_type: str = _field(ABSOLUTE, one_of(ABSOLUTE, ROTARY, DISENTANGLED), _SWITCH)
+    position_buckets: int = _field(-1, integer(least=-1), _SWITCH)
+    max_relative_positions: int = _field(-1, integer(least=-1), _SWITCH)
     rope_theta: float = _field(10_000.0, _THETA, _SWITCH)
     local_rope_theta: float | None = _field(None, optional(_THETA), _SWITCH)
     global_attn_every_n_layers: int | None = _field(None, optional(_SIZE), _SWITCH)

@@ -119,6 +119,10 @@ _RULES = {
         f"{_BLOCK}.ln": f"{_BLOCK}.output.LayerNorm",
         "encoder.ln": "encoder.final_norm",
     },
+    "deberta-v2": {
+        f"{_BLOCK}.attention.self.{role}_proj": f"{_BLOCK}.attention.self.{role}"
+        for role in ("query", "key", "value")
+    },
     "modernbert": {
         "embeddings.tok_embeddings": "embeddings.word_embeddings",
         "embeddings.norm": "embeddings.LayerNorm",
@@ -167,7 +171,8 @@ _RULES = {
         "norm": "encoder.final_norm",
     },
 }
-_PREDICTION_HEAD = {"head.dense": "pooler.dense", "head.norm": "pooler.layer_norm"}
+_POOLER = "pooler.dense"
+_PREDICTION_HEAD = {"head.dense": _POOLER, "head.norm": "pooler.layer_norm"}
 # Rules for the classes with an ending, where one name of theirs is another layer for each class.
 _HEAD_RULES = {
     "modernbert": {
@@ -180,7 +185,8 @@ _HEAD_RULES = {
         _ANSWERS: {**_PREDICTION_HEAD, "classifier": "qa_outputs"},
         **dict.fromkeys((_SEQUENCE, _TAGS, _CHOICE), _PREDICTION_HEAD),
     },
-    "eurobert": {_SEQUENCE: {"dense": "pooler.dense"}},
+    "eurobert": {_SEQUENCE: {"dense": _POOLER}},
+    "deberta-v2": dict.fromkeys((_SEQUENCE, _CHOICE), {_POOLER: _POOLER}),
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
 _ENCODER_PARTS = (
@@ -193,6 +199,7 @@ _BERT_PREFIX = "bert."
 _PREFIXES = {name: f"{name}." for name in FAMILIES} | {BERT_GENERATION: _BERT_PREFIX}
 _PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert", "xlm-roberta-xl"), "roberta.")
 _PREFIXES |= {"roberta-prelayernorm": "roberta_prelayernorm.", "megatron-bert": _BERT_PREFIX}
+_PREFIXES["deberta-v2"] = "deberta."
 _PREFIXES |= dict.fromkeys(("modernbert", "eurobert"), "model.")
 
 
@@ -234,15 +241,17 @@ def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: s
     Tensors of the encoder begin with "bert." if there is a head.
     """
     family = FAMILIES[model_type]
+    has_pooler = family.has_pooler or _POOLER in _head_rules(model_type, architecture).values()
     translate = _translation(model_type, reads=False, architecture=architecture)
     back = _translation(model_type, reads=True, architecture=architecture)
     named, parts = {}, {}
     for name, values in tensors.items():
         ours = name.removeprefix(_BERT_PREFIX)
-        body = translate(ours)
-        if body.startswith("pooler.") and not family.has_pooler:
+        body, is_pooler = translate(ours), ours.startswith("pooler.")
+        if is_pooler and not has_pooler:
             continue
         is_inside = name.startswith(_BERT_PREFIX) and body.startswith(_ENCODER_PARTS)
+        is_inside &= family.has_pooler or not is_pooler
         theirs = (_PREFIXES[model_type] if is_inside else "") + body
         of_parts = back(body)
         if not _is_joint(of_parts):
@@ -262,13 +271,17 @@ def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return names if _is_joint(names) else (names,)
 
 
+def _head_rules(model_type: str, architecture: str) -> dict[str, str]:
+    of_heads = _HEAD_RULES.get(model_type, {})
+    return next((of_heads[end] for end in of_heads if architecture.endswith(end)), {})
+
+
 @functools.cache
 def _translation(
     model_type: str, reads: bool, architecture: str = "Model"
 ) -> Callable[[str], str | tuple[str, ...]]:
     """Returns a function from a family's names to BERT's, or back; of parts, to several."""
-    rules, of_heads = [], _HEAD_RULES.get(model_type, {})
-    of_head = next((of_heads[end] for end in of_heads if architecture.endswith(end)), {})
+    rules, of_head = [], _head_rules(model_type, architecture)
     for theirs, ours in {**_RULES.get(model_type, {}), **of_head}.items():
         if not reads and not architecture.endswith(_ONLY.get(theirs, "")):
             continue

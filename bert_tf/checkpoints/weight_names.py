@@ -70,6 +70,8 @@ EMBEDDINGS = (
     ),
     Row(DENSE, "embeddings.projection", "embeddings_project", None),
     Row(TABLE, "encoder.distance_bias", "encoder.relative_attention_bias", None),
+    Row(TABLE, "encoder.distances", "encoder.rel_embeddings", None),
+    Row(LAYER_NORM, "encoder.distance_norm", "encoder.LayerNorm", None),
     Row(LAYER_NORM, "encoder.final_norm", "encoder.final_norm", None),
 )
 

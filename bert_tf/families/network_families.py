@@ -6,6 +6,7 @@ et al. 2020 (1911.02116) for XLM-R, Martin et al. 2020 (1911.03894) for CamemBER
 (2004.09297) for MPNet, Lan et al. 2020 (1909.11942) for ALBERT.
 """
 
+from bert_tf.families.deberta import DEBERTA_V2
 from bert_tf.families.family import Family
 from bert_tf.families.modernbert import MODERNBERT
 from bert_tf.families.rotary import EUROBERT, GTE, NOMIC_BERT
@@ -121,13 +122,11 @@ FAMILIES = {
         fixed={"norm_first": True, "embedding_norm": False},
     ),
     "ernie": Family("Ernie", only={"use_task_id": False}),
+    "deberta-v2": DEBERTA_V2,
     "modernbert": MODERNBERT,
     "nomic_bert": NOMIC_BERT,
     "gte": GTE,
     "eurobert": EUROBERT,
 }
 # Networks that look like BERT's and are not.
-REFUSED = {
-    "deberta": "its attention also depends on the distance of tokens",
-    "deberta-v2": "its attention also depends on the distance of tokens",
-}
+REFUSED = {"deberta": "its attention also depends on the distance of tokens"}

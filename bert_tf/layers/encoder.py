@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import ROTARY, BertConfig
+from bert_tf.config import DISENTANGLED, ROTARY, BertConfig
 from bert_tf.layers.attention.rotation import rotation
 from bert_tf.layers.attention.self_attention import AttentionProbes, BertSelfAttention
 from bert_tf.layers.attention.token_layout import TokenLayout
@@ -26,7 +26,8 @@ class BertEncoder(ConfiguredLayer):
 
     `blocks` are those with weights of their own: with `config.shared_blocks` only one.
     `distance_bias`, a number for each bucket of distances and head that all blocks share, is None
-    without `config.relative_attention_num_buckets`.
+    without `config.relative_attention_num_buckets`. `distances`, the vectors of distances of
+    disentangled attention `[S, H]`, and their LayerNorm are None without it.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -67,7 +68,9 @@ class BertEncoder(ConfiguredLayer):
             for index, count in enumerate(heads)
         ]
         self.final_norm = self.make_layer_norm("final_norm") if self.config.norm_first else None
-        self.distance_bias = None
+        self.distance_bias = self.distances = self.distance_norm = None
+        if self.config.position_embedding_type == DISENTANGLED:
+            self.distance_norm = self.make_layer_norm("distance_norm")
 
     def stack(self) -> list[BertEncoderBlock]:
         """Returns the block of each of the L layers."""
@@ -84,8 +87,15 @@ class BertEncoder(ConfiguredLayer):
                 initializer=truncated_normal(self.config.initializer_range),
                 autocast=False,
             )
-        if self.final_norm is not None:
-            self.final_norm.build([None, self.config.hidden_size])
+        if self.distance_norm is not None:
+            count = 2 * number_of_distances(self.config)
+            self.distances = self.add_weight(
+                name="distances",
+                shape=[count, self.config.hidden_size],
+                initializer=truncated_normal(self.config.initializer_range),
+            )
+        for norm in filter(None, (self.distance_norm, self.final_norm)):
+            norm.build([None, self.config.hidden_size])
         self.built = True
 
     def call(
@@ -97,6 +107,10 @@ class BertEncoder(ConfiguredLayer):
         probes: AttentionProbes | None = None,
     ):
         biases = None if self.distance_bias is None else biases_by_distance(self.distance_bias)
+        distances = None
+        if self.distances is not None:
+            distances = self.distance_norm(tf.convert_to_tensor(self.distances))  # [S, H]
+            rule = dataclasses.replace(rule, distance_rows=kinds_of_distances(self.config))
         rules = self._rules(rule, layout)
         states = [rows]
         for index, rule in enumerate(rules):
@@ -104,7 +118,8 @@ class BertEncoder(ConfiguredLayer):
             if biases is not None:  # [N, 2 M + 1] -> [n, 2 M + 1]
                 bias = tf.gather(biases, self.config.kept_heads(index))
                 rule = dataclasses.replace(rule, distance_bias=bias)
-            states.append(self.run_block(index, block, states[-1], layout, rule, training, probes))
+            arguments = layout, rule, training, probes, distances
+            states.append(self.run_block(index, block, states[-1], *arguments))
         if self.final_norm is not None:
             states[-1] = self.final_norm(states[-1])
         return states
@@ -125,13 +140,16 @@ class BertEncoder(ConfiguredLayer):
         is_wide = [window is None or (every is not None and place % every == 0) for place in places]
         return [wide if is_one else rule for is_one in is_wide]
 
-    def run_block(self, index, block, rows, layout, rule, training, probes) -> tf.Tensor:
+    def run_block(
+        self, index, block, rows, layout, rule, training, probes, distances=None
+    ) -> tf.Tensor:
         """Computes the block of one of the L layers: `[R, H]` -> `[R, H]`."""
         if probes is not None:
             probes = probes.of_block(index, self.config.kept_heads(index))
         elif self.gradient_checkpointing and training:
-            return _recomputed(block, rows, layout, rule)
-        return block(rows, layout=layout, rule=rule, training=training, probes=probes)
+            return _recomputed(block, rows, layout, rule, distances)
+        options = {} if distances is None else {"distances": distances}
+        return block(rows, layout=layout, rule=rule, training=training, probes=probes, **options)
 
     def dense_layers(self) -> dict[str, Dense]:
         """Returns the dense layers of all blocks by their paths in the encoder."""
@@ -157,20 +175,23 @@ class BertEncoder(ConfiguredLayer):
         self.config = config
 
 
-def _recomputed(block, rows, layout, rule):
+def _recomputed(block, rows, layout, rule, distances):
     """Calls `block` in training and recomputes its activations in the backward pass."""
     seeds = block.draw_seeds()  # drawn once, so that both passes drop the same units
-    inputs = [rows] if rule.distance_bias is None else [rows, rule.distance_bias]
+    others = {"distance_bias": rule.distance_bias, "distances": distances}
+    others = {name: tensor for name, tensor in others.items() if tensor is not None}
+    inputs = [rows, *others.values()]
     # All float variables: tf.custom_gradient does not allow variables that are not arguments, and a
     # variable that is frozen in Keras is still a trainable tf.Variable.
     variables = [v for v in block.variables if keras.backend.is_float_dtype(v.dtype)]
 
-    def forward(rows, *others):
-        bias, weights = others[: len(inputs) - 1], others[len(inputs) - 1 :]
-        mapping = list(zip(variables, weights))
+    def forward(rows, *tensors):
+        options = dict(zip(others, tensors))
+        mapping = list(zip(variables, tensors[len(others) :]))
         with keras.StatelessScope(state_mapping=mapping):
-            own = dataclasses.replace(rule, distance_bias=bias[0]) if bias else rule
-            return block(rows, layout=layout, rule=own, training=True, dropout_seeds=seeds)
+            own = dataclasses.replace(rule, distance_bias=options.pop("distance_bias", None))
+            options |= {"training": True, "dropout_seeds": seeds}
+            return block(rows, layout=layout, rule=own, **options)
 
     @tf.custom_gradient
     def compute(rows, *others):
@@ -188,6 +209,38 @@ def _recomputed(block, rows, layout, rule):
         return forward(rows, *others), gradient
 
     return compute(*inputs, *[tf.convert_to_tensor(variable) for variable in variables])
+
+
+def number_of_distances(config: BertConfig) -> int:
+    """Returns how many vectors of distances disentangled attention has in each direction."""
+    return config.position_buckets if config.position_buckets > 0 else _largest_distance(config)
+
+
+def _largest_distance(config: BertConfig) -> int:
+    given = config.max_relative_positions
+    return given if given > 0 else config.max_position_embeddings
+
+
+def kinds_of_distances(config: BertConfig) -> np.ndarray:
+    """Returns `distance_rows` of an `AttentionRule`, int32 `[2 M + 1]`, for disentangled attention.
+
+    With `position_buckets`, distances below half of them have a vector each; larger ones share
+    vectors, ever more of them, up to `max_relative_positions`.
+
+    Reference: He et al. 2021 (arXiv 2006.03654), equation 3; `transformers`,
+    `make_log_bucket_position`.
+    """
+    largest = max(_largest_distance(config), config.max_position_embeddings)
+    distances = np.arange(-largest, largest + 1)
+    span = number_of_distances(config)
+    if config.position_buckets > 0:
+        half, size = span // 2, np.abs(distances)
+        far = np.maximum(size, half).astype(np.float32)  # float32, as `transformers` rounds up
+        last = np.float32((_largest_distance(config) - 1) / half)
+        share = np.log(far / np.float32(half)) / np.log(last)
+        far = np.ceil(share * np.float32(half - 1)).astype(np.int64) + half
+        distances = np.where(size <= half, distances, far * np.sign(distances))
+    return np.clip(distances + span, 0, 2 * span - 1).astype(np.int32)
 
 
 MAX_DISTANCE = 128  # all distances from here on are in the last bucket

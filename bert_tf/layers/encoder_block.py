@@ -34,6 +34,7 @@ class BertEncoderBlock(ConfiguredLayer):
         rule: The `ops.AttentionRule`: which tokens of its sequence a token attends to.
         dropout_seeds: The result of `draw_seeds`. By default, new seeds are drawn.
         probes: The `AttentionProbes`, or None.
+        distances: The vectors of distances of disentangled attention, `[S, H]`, or None.
 
     Returns:
         `[R, H]`.
@@ -96,11 +97,13 @@ class BertEncoderBlock(ConfiguredLayer):
         dropout_seeds=(None, None, None),
         probes: AttentionProbes | None = None,
         step=None,
+        distances=None,
     ):
         """If `step` is given, runs `_step(**step)`: only `__call__` applies the dtype policy."""
         if step is not None:
             return self._step(rows, **step)
         options = {"training": training, "dropout_seed": dropout_seeds[0], "probes": probes}
+        options |= {} if distances is None else {"distances": distances}
         attended = self.attention(self._to_attend(rows), layout=layout, rule=rule, **options)
         rows = self.add_attended(rows, attended, training, dropout_seeds[1])
         return self.feed_forward(rows, training, dropout_seeds[2])

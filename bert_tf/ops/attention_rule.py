@@ -17,6 +17,7 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require
@@ -44,6 +45,12 @@ class AttentionRule:
             not apply: they attend to all tokens, and all tokens attend to them.
         distance_bias: `[N, 2 M + 1]`: to the score of a query at place i and a key at place j,
             `distance_bias[:, M + clip(i - j, -M, M)]` is added. None means nothing.
+        distance_vectors: `[S, 2, N, D]`, a query and a key for each of S kinds of distances
+            (disentangled attention): the score of query q and key k at a distance of kind s is
+            `(q . k + q . key[s] + query[s] . k) / sqrt(3 D)`. It needs `[B, N, T, T]` tensors; no
+            native op computes it yet.
+        distance_rows: int32 `[2 M + 1]`, the kind of distance `clip(i - j, -M, M)`, with
+            `distance_vectors`.
         rotation: float32 `[P, S]`, S even and at most D, P at least the length of the longest
             sequence: the cosines and then the sines of S / 2 angles for each place. Column c of a
             query or key and column c + S / 2 are turned by angle c of its place (`rotated`); other
@@ -61,7 +68,8 @@ class AttentionRule:
 
     Reference: Beltagy et al. 2020 (arXiv 2004.05150) for windows; Dong et al. 2019 (arXiv
     1905.03197), figure 1, for prefixes; Raffel et al. 2020 (arXiv 1910.10683), section 2.1, for
-    biases of distances; Su et al. 2021 (arXiv 2104.09864), section 3.4.2, for rotations.
+    biases of distances; He et al. 2021 (arXiv 2006.03654), equation 4, for disentangled attention;
+    Su et al. 2021 (arXiv 2104.09864), section 3.4.2, for rotations.
     """
 
     causal: bool = False
@@ -69,6 +77,8 @@ class AttentionRule:
     window_size: int | None = None
     num_global_tokens: int = 0
     distance_bias: tf.Tensor | None = None
+    distance_vectors: tf.Tensor | None = None
+    distance_rows: np.ndarray | None = None
     rotation: tf.Tensor | None = None
 
     def __post_init__(self):
@@ -81,7 +91,7 @@ class AttentionRule:
             require(False, "must be at least 0, or None for no window", UserError, **sizes)
         if num_global < 0:
             require(False, "must be at least 0", UserError, num_global_tokens=num_global)
-        is_full = window is None and self.distance_bias is None
+        is_full = window is None and self.distance_bias is None and self.distance_vectors is None
         if self.attended_rows is not None and not is_full:
             rule = "must be None with a window or a distance bias"
             require(False, rule, UserError, attended_rows=self.attended_rows.shape, **sizes)
@@ -116,6 +126,40 @@ class AttentionRule:
         places = tf.clip_by_value(distances, -reach, reach) + reach
         biases = tf.gather(self.distance_bias, places, axis=1)  # [N, ..., T, T]
         return biases if distances.shape.rank == 2 else tf.transpose(biases, [1, 0, 2, 3])
+
+    def scores(
+        self, queries: tf.Tensor, keys: tf.Tensor, query: tf.Tensor, key: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns the scores of a padded batch before any mask, float32 `[B, N, T, T]`.
+
+        Args:
+            queries, keys: `[B, N, T, D]`, turned if there is a rotation.
+            query, key: Their places in the sequences, as in `sees`.
+        """
+        scores, factors = tf.matmul(queries, keys, transpose_b=True), 1
+        if self.distance_vectors is not None:
+            scores += self._scores_of_distances(queries, keys, query - key)
+            factors = 3
+        scores = tf.cast(scores, tf.float32) * (factors * queries.shape[-1]) ** -0.5
+        bias = self.score_bias(query, key)
+        return scores if bias is None else scores + bias
+
+    def _scores_of_distances(self, queries, keys, distances):
+        """Returns q . key[s] + query[s] . k for each query and key, `[B, N, T, T]`."""
+        reach, shape = len(self.distance_rows) // 2, tf.shape(queries)  # M, [B, N, T, D]
+        places = tf.clip_by_value(distances, -reach, reach) + reach
+        kinds = tf.gather(tf.constant(self.distance_rows), places)  # [T, T] or [B, T, T]
+        kinds = tf.broadcast_to(kinds, [shape[0], shape[2], shape[2]])
+        vectors = tf.cast(self.distance_vectors, queries.dtype)
+        of_query, of_key = tf.unstack(tf.transpose(vectors, [1, 2, 3, 0]))  # each [N, D, S]
+
+        def chosen(products, kinds):  # [B, N, T, S], [B, T, T] -> [B, N, T, T]
+            products = tf.transpose(products, [0, 2, 1, 3])
+            return tf.transpose(tf.gather(products, kinds, axis=3, batch_dims=2), [0, 2, 1, 3])
+
+        by_query = chosen(tf.matmul(queries, of_key), kinds)
+        by_key = chosen(tf.matmul(keys, of_query), tf.transpose(kinds, [0, 2, 1]))
+        return by_query + tf.transpose(by_key, [0, 1, 3, 2])
 
     def rotate_packed(
         self, qkv: tf.Tensor, row_splits: tf.Tensor
@@ -309,9 +353,13 @@ class PaddedAttention:
                 return tensor
             return tf.cast(tf.cast(tensor, tf.bfloat16), tf.float32)
 
-        query = factor(self.query) * self.score_scale
-        scores = tf.einsum("bqnd,bknd->bnqk", query, factor(self.key))  # [B, N, Tq, Tk]
-        scores = self.add_bias(scores)
+        if self.rule.distance_vectors is None:
+            query = factor(self.query) * self.score_scale
+            scores = tf.einsum("bqnd,bknd->bnqk", query, factor(self.key))  # [B, N, Tq, Tk]
+            scores = self.add_bias(scores)
+        else:
+            heads = [tf.transpose(factor(x), [0, 2, 1, 3]) for x in (self.query, self.key)]
+            scores = self.rule.scores(*heads, *self._positions)  # [B, N, T, T]
         probabilities = tf.nn.softmax(tf.where(self.sees, scores, -math.inf))
         if self.rule.causal or self.rule.window_size is not None:
             # Even if the softmax of a row is NaN (its scores overflow), hidden keys have

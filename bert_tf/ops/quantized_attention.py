@@ -59,11 +59,12 @@ def quantized_attention(
     Reference: SageAttention, arXiv 2410.02367.
     """
     qkv, row_splits, distance_bias = self_attention_tensors(qkv, row_splits, rule)
-    if rule.attended_rows is not None:
-        raise ValueError(
-            "`rule.attended_rows` must be None: only `varlen_attention` supports it. "
-            f"Received: rule.attended_rows.shape={rule.attended_rows.shape}"
-        )
+    for name in ("attended_rows", "distance_vectors"):
+        if (tensor := getattr(rule, name)) is not None:
+            raise ValueError(
+                f"`rule.{name}` must be None: only `varlen_attention` supports it. "
+                f"Received: rule.{name}.shape={tensor.shape}"
+            )
     head_size = qkv.shape[-1]
     if head_size is not None and head_size > MAX_DEPTH:
         raise ValueError(

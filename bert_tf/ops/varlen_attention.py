@@ -129,6 +129,7 @@ def _check(query, key_value, query_row_splits, key_row_splits, rule):
             f"query_row_splits.shape={query_row_splits.shape}"
         )
     others = (rule.attended_rows, rule.window_size, rule.distance_bias, rule.rotation)
+    others = (*others, rule.distance_vectors)
     if any(other is not None for other in others):
         raise ValueError(
             "`rule` must have no `attended_rows`, `window_size`, `distance_bias` and `rotation` in "
@@ -231,7 +232,7 @@ def varlen_attention(
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
     qkv, row_splits, distance_bias = native.self_attention_tensors(qkv, row_splits, rule)
-    library = native.used_library()
+    library = None if rule.distance_vectors is not None else native.used_library()
     if library is not None or rule.attended_rows is not None:
         qkv, rule = rule.rotate_packed(qkv, row_splits)
     dropout_rate, seed = native.dropout_arguments(dropout_rate, seed)

@@ -58,8 +58,17 @@ OWN_SIZES = {
         "sep_token_id": 2,
     },
 }
+OWN_SIZES["deberta-v2"] = {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_buckets": 6,
+    "position_biased_input": False,
+}
 # What a `BertConfig` needs for the same networks apart from `fixed`.
 OWN_FIELDS = {
+    "deberta-v2": {"position_buckets": 6, "type_vocab_size": 0, "pooler_act": "gelu"},
     "electra": {"embedding_size": 16},
     "albert": {"embedding_size": 16},
     "mpnet": {"relative_attention_num_buckets": 32},
@@ -75,7 +84,7 @@ OWN_FIELDS = {
         **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
     },
 }
-WITHOUT_SEGMENTS = ("distilbert", "mpnet", "gte", "eurobert", "modernbert")
+WITHOUT_SEGMENTS = ("distilbert", "mpnet", "gte", "eurobert", "modernbert", "deberta-v2")
 WITHOUT_POOLER = ("nomic_bert", "gte", "eurobert", "modernbert")  # in the class without a head
 # Classes that `transformers` or this package has not for a family.
 MISSING = {
@@ -261,6 +270,7 @@ def test_some_masked_lm_heads_always_compute_gelu(name):
         logits.append(head(rows, word_embeddings=words).numpy())
     is_equal = np.array_equal(*logits)
     follow = ("distilbert", "albert", "megatron-bert", "ernie", "nomic_bert", "eurobert")
+    follow = (*follow, "deberta-v2")
     assert is_equal == (name not in follow)
 
 
@@ -511,6 +521,29 @@ class Reference(NumpyBert):
         x = x + self.attended(normal, attends, name, 0.0)[0]
         return x + self.fed_forward(self.layer_norm(x, f"{name}.output.LayerNorm"), name)
 
+    def attended(self, x, attends, name, score_bias):
+        if self.network.position_embedding_type == "disentangled":
+            score_bias = self.scores_of_distances(x, name)
+        return super().attended(x, attends, name, score_bias)
+
+    def scores_of_distances(self, x, name):
+        """What the vectors of distances add to the scores of two tokens: `[B, N, T, T]`."""
+        vectors = self.layer_norm(
+            self.tensors["encoder.rel_embeddings.weight"], "encoder.LayerNorm"
+        )
+        of_query, of_key, _ = (
+            part[0] for part in self.heads(vectors[np.newaxis], name)
+        )  # [N, S, D]
+        query, key, _ = self.heads(x, name)  # [B, N, T, D]
+        length, half = x.shape[1], len(vectors) // 2
+        kinds = [
+            [half + distance_kind(i - j, half, 40) for j in range(length)] for i in range(length)
+        ]
+        kinds = np.clip(kinds, 0, len(vectors) - 1)
+        by_query = np.einsum("bntd,ntsd->bnts", query, of_key[:, kinds])
+        by_key = np.einsum("bnsd,ntsd->bnts", key, of_query[:, kinds])
+        return (by_query + by_key) / np.sqrt(query.shape[-1])
+
     def heads(self, x, name):
         """Query, key and value, turned and repeated for the heads of a group."""
         network, (batch, length, _) = self.network, x.shape
@@ -520,6 +553,8 @@ class Reference(NumpyBert):
             part = part.reshape(batch, length, -1, network.head_size).transpose(0, 2, 1, 3)
             if role != "value" and network.position_embedding_type == "rotary":
                 part = turned(part, self.base)
+            if role != "value" and network.position_embedding_type == "disentangled":
+                part = part / 3**0.25
             repeats = 1 if role == "query" else network.num_attention_heads // groups
             yield np.repeat(part, repeats, axis=1)
 
@@ -543,6 +578,15 @@ class Reference(NumpyBert):
             return 0.0
         buckets = [[distance_bucket(i - j) for j in range(length)] for i in range(length)]
         return np.moveaxis(self.tensors["encoder.relative_attention_bias.weight"][buckets], 2, 0)
+
+
+def distance_kind(distance, buckets, largest):
+    """DeBERTa's kind of a distance: one each up to half of the buckets, then logarithmic ones."""
+    half, size = buckets // 2, abs(distance)
+    if size <= half:
+        return distance
+    share = np.log(size / half) / np.log((largest - 1) / half)
+    return int(np.sign(distance) * (half + np.ceil(share * (half - 1) - 1e-9)))
 
 
 def turned(heads, base):
@@ -617,6 +661,13 @@ TENSORS |= {
         "classifier.weight": (3, 32),
     },
     "ernie": {"ernie.embeddings.LayerNorm.weight": (32,), "ernie.pooler.dense.bias": (32,)},
+    "deberta-v2": {
+        "deberta.encoder.rel_embeddings.weight": (12, 32),
+        "deberta.encoder.LayerNorm.bias": (32,),
+        "deberta.encoder.layer.2.attention.self.query_proj.bias": (32,),
+        "pooler.dense.weight": (32, 32),
+        "classifier.weight": (3, 32),
+    },
     "nomic_bert": {
         "nomic_bert.emb_ln.bias": (32,),
         "nomic_bert.encoder.layers.0.attn.Wqkv.weight": (96, 32),

@@ -14,25 +14,29 @@ from bert_tf.ops.attention_rule import AttentionRule, rotated
 MASKED_SCORE = -1e9
 
 
-def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None, bias=None):
-    """Computes softmax(QKᵀ/√D + bias + mask)V and the probabilities.
+def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None):
+    """Computes softmax(QKᵀ/√D + mask)V and the probabilities.
 
     Args:
         query, key, value: `[B, N, T, D]`, and twice `[B, N, S, D]`.
         mask: bool, broadcastable to `[B, N, T, S]`: which keys a query attends to.
         dropout_rate, seed: The dropout of the probabilities; the seed is a scalar int64.
-        bias: float32, broadcastable to `[B, N, T, S]`, or None.
 
     Returns:
         `[B, N, T, D]`, and the probabilities `[B, N, T, S]` before the dropout.
     """
-    # The softmax is computed in float32 for every compute dtype.
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, N, T, S]
-    scores *= query.shape[-1] ** -0.5
-    if bias is not None:
-        scores += bias
+    return weighted_values(scores * query.shape[-1] ** -0.5, value, mask, dropout_rate, seed)
+
+
+def weighted_values(scores, value, mask, dropout_rate=0.0, seed=None):
+    """Computes softmax(scores + mask)V and the probabilities; see `dot_product_attention`.
+
+    `scores` are float32 `[B, N, T, S]`.
+    """
+    # The softmax is computed in float32 for every compute dtype.
     scores = tf.where(mask, scores, MASKED_SCORE)
-    probabilities = tf.cast(tf.nn.softmax(scores), query.dtype)
+    probabilities = tf.cast(tf.nn.softmax(scores), value.dtype)
     weights = probabilities
     if dropout_rate:
         weights = stateless_dropout(weights, dropout_rate, seed)
@@ -63,8 +67,8 @@ def padded_attention(qkv, layout: TokenLayout, rule: AttentionRule, dropout_rate
     if is_attended is not None:
         is_attended = tf.reshape(is_attended, [batch, 1, 1, length])
     mask = layout.same_sequence() & rule.sees(query, key, is_attended)  # [B, 1, 1 or T, T]
-    bias = rule.score_bias(query[:, 0], key[:, 0])  # [B, n, T, T] or None
-    context, probabilities = dot_product_attention(*qkv, mask, dropout_rate, seed, bias)
+    scores = rule.scores(*qkv[:2], query[:, 0], key[:, 0])  # [B, n, T, T]
+    context, probabilities = weighted_values(scores, qkv[2], mask, dropout_rate, seed)
     context = tf.transpose(context, [0, 2, 1, 3])  # [B, n, T, D] -> [B, T, n, D]
     return tf.reshape(context, [-1, num_heads, head_size]), probabilities
 

@@ -89,6 +89,8 @@ class BertSelfAttention(ConfiguredLayer):
         rule: The `ops.AttentionRule`: which tokens of its sequence a token attends to.
         dropout_seed: Seed of the dropout, a scalar int64. None draws a seed.
         probes: The `AttentionProbes`, or None.
+        distances: `[S, H]`, the vectors of distances of disentangled attention, or None. Their
+            queries and keys are computed as those of tokens.
 
     Returns:
         `[R, n * D]`.
@@ -138,6 +140,7 @@ class BertSelfAttention(ConfiguredLayer):
         training=False,
         dropout_seed=None,
         probes: AttentionProbes | None = None,
+        distances: tf.Tensor | None = None,
     ):
         qkv = self.query_key_value.apply(rows, Epilogue())  # [R, H] -> [R, 3nD]
         qkv = self._split(qkv)  # -> [R, 3, n, D]
@@ -145,13 +148,16 @@ class BertSelfAttention(ConfiguredLayer):
         if dropout_rate and dropout_seed is None:
             dropout_seed = next_seed(self.seed_generator)
         probabilities = None
+        if distances is not None:
+            rule = dataclasses.replace(rule, distance_vectors=self._of_distances(distances))
         if layout.row_splits is None:
             context, probabilities = padded_attention(qkv, layout, rule, dropout_rate, dropout_seed)
         else:
             if rule.distance_bias is not None:
                 bias = tf.cast(rule.distance_bias, qkv.dtype)
                 rule = dataclasses.replace(rule, distance_bias=bias)
-            if self.precision == INT8 and rule.attended_rows is None:
+            is_native = rule.attended_rows is None and rule.distance_vectors is None
+            if self.precision == INT8 and is_native:
                 context = ops.quantized_attention(qkv, layout.row_splits, rule)
             else:
                 compute_dtype = BFLOAT16 if self.precision == BFLOAT16 else None
@@ -164,6 +170,10 @@ class BertSelfAttention(ConfiguredLayer):
             probes.keep(probabilities)
             context = probes.weighted(context, layout)
         return tf.reshape(context, [-1, self.num_heads * self.head_size])  # -> [R, n * D]
+
+    def _of_distances(self, distances: tf.Tensor) -> tf.Tensor:
+        """Returns the queries and keys of vectors of distances: `[S, H]` -> `[S, 2, n, D]`."""
+        return self._split(self.query_key_value.apply(distances, Epilogue()))[:, :2]
 
     def _split(self, qkv: tf.Tensor) -> tf.Tensor:
         """Splits what the dense layer computes into heads: `[R, (n + 2 K) D]` -> `[R, 3, n, D]`."""
