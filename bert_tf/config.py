@@ -115,6 +115,8 @@ class BertConfig:
         max_position_embeddings: Longest sequence, in tokens.
         type_vocab_size: Number of segment ids. 0 is the network of BERT-generation (Rothe et al.
             2019) or DistilBERT: it ignores segment ids.
+        task_type_vocab_size: Number of task embeddings (ERNIE), of which the first is added to
+            every token. None adds nothing.
         initializer_range: Standard deviation of the initial weights.
         layer_norm_eps: Added to the variance in every LayerNorm.
         pad_token_id: The token id of padding.
@@ -222,6 +224,7 @@ class BertConfig:
     mlp_output_bias: bool | None = _field(None, optional(FLAG), _SWITCH)
     rms_norm: bool = _field(False, FLAG, _SWITCH)
     embedding_norm: bool = _field(True, FLAG, _SWITCH)
+    task_type_vocab_size: int | None = _field(None, optional(_SIZE), _SWITCH)
     num_key_value_heads: int | None = _field(None, optional(_SIZE), _SWITCH)
     classifier_bias: bool = _field(True, FLAG, _SWITCH)
     pooler_norm: bool = _field(False, FLAG, _SWITCH)
@@ -300,6 +303,16 @@ class BertConfig:
         return cls(**{**large, **changes})
 
     @classmethod
+    def modern(cls, **changes) -> "BertConfig":
+        """Returns ModernBERT-base (L=22, H=768, N=12, F=1152), with `changes`.
+
+        Reference: Warner et al. 2024 (arXiv 2412.13663), table 4.
+        """
+        family = FAMILIES["modernbert"]
+        sizes = {**family.defaults, **family.fixed, "attention_window": 64}
+        return cls(**{**sizes, "model_type": "modernbert", **changes})
+
+    @classmethod
     def from_json_file(
         cls,
         path: str | os.PathLike,
@@ -362,7 +375,7 @@ class BertConfig:
                 # Matches google-research/bert: its "gelu" is the tanh approximation.
                 known["hidden_act"] = "gelu_new"
             own = values.get(_TF1_KEY) or {}
-            known.update({key: own[key] for key in _TF1_FIELDS if key in own})
+            known.update({key: own[key] for key in (*_TF1_FIELDS, *SWITCHES) if key in own})
         if defaults is not None:
             return dataclasses.replace(defaults, **known)
         ours = fields | set(_OWN_KEYS)
@@ -437,7 +450,9 @@ _EXTRA = {
     "bert_tf": optional(OBJECT),  # a model's class and options, which `checkpoints` reads
 }
 _LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _kinds(BertConfig).items()}
-_OWN_FIELDS = {name: kind for name, kind in _LACKABLE_FIELDS.items() if name in _TF1_FIELDS}
+_OWN_FIELDS = {
+    name: _LACKABLE_FIELDS[name] for name in (*_TF1_FIELDS, *SWITCHES) if name in _LACKABLE_FIELDS
+}
 _OWN_KEYS = {_TF1_KEY: optional(object_of(_OWN_FIELDS)), "bert_tf_exact_gelu": optional(FLAG)}
 # config.json and bert_config.json.
 _FILE = object_of({**_LACKABLE_FIELDS, **_EXTRA, **_OWN_KEYS})

@@ -201,7 +201,27 @@ def test_files_that_are_no_config(tmp_path):
         BertConfig(hiden_size=3)
 
 
+def test_a_file_of_google_takes_other_switches_under_our_key(tmp_path):
+    own = {"norm_first": True, "position_embedding_type": "rotary"}
+    (tmp_path / "bert_config.json").write_text(json.dumps({"vocab_size": 9, "bert_tf_config": own}))
+    config = BertConfig.from_json_file(tmp_path / "bert_config.json")
+    assert config.norm_first and config.position_embedding_type == "rotary"
+    (tmp_path / "bert_config.json").write_text(
+        json.dumps({"vocab_size": 9, "bert_tf_config": {"norm_first": 1}})
+    )
+    with pytest.raises(ConfigError, match="`bert_tf_config.norm_first` .* must be true or false"):
+        BertConfig.from_json_file(tmp_path / "bert_config.json")
+
+
+@pytest.mark.parametrize("head_size, changes", [(3, {}), (4, {"num_key_value_heads": 3})])
+def test_heads_that_do_not_fit(head_size, changes):
+    sizes = {"hidden_size": 4 * head_size, "num_attention_heads": 4, **changes}
+    with pytest.raises(ConfigError, match="must (give heads an even size|divide)"):
+        BertConfig(position_embedding_type="rotary", **sizes)
+
+
 def test_named_sizes():
     assert BertConfig.base().head_size == 64
     assert BertConfig.large().num_hidden_layers == 24
+    assert BertConfig.modern(num_hidden_layers=4).global_attn_every_n_layers == 3
     assert hash(BertConfig.base()) == hash(BertConfig.base())

@@ -36,6 +36,7 @@ _CLASSES = {
     "nomic_bert": _FEW,
     "gte": _FEW,
     "eurobert": {name: name for name in ("Model", _SEQUENCE, _TAGS)},
+    "rembert": {name: name for name in _MOST if name != "ForMaskedLM"},
 }
 _ONLY = {  # what only a class with this ending writes
     "classifier.dense": _SEQUENCE,
@@ -114,6 +115,7 @@ _RULES = {
         "encoder.LayerNorm": "encoder.final_norm",
         **_ROBERTA,
     },
+    "rembert": {"encoder.embedding_hidden_mapping_in": "embeddings_project"},
     "megatron-bert": {
         f"{_BLOCK}.attention.ln": f"{_BLOCK}.attention.output.LayerNorm",
         f"{_BLOCK}.ln": f"{_BLOCK}.output.LayerNorm",
@@ -186,7 +188,7 @@ _HEAD_RULES = {
         **dict.fromkeys((_SEQUENCE, _TAGS, _CHOICE), _PREDICTION_HEAD),
     },
     "eurobert": {_SEQUENCE: {"dense": _POOLER}},
-    "deberta-v2": dict.fromkeys((_SEQUENCE, _CHOICE), {_POOLER: _POOLER}),
+    "deberta-v2": {ending: {_POOLER: _POOLER} for ending in (_SEQUENCE, _CHOICE)},
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
 _ENCODER_PARTS = (

@@ -68,6 +68,7 @@ EMBEDDINGS = (
     _embedding_row(
         3, LAYER_NORM, "layer_norm", "layer_normalization", "_embedding_norm_layer", "LayerNorm"
     ),
+    Row(TABLE, "embeddings.task_embeddings", "embeddings.task_type_embeddings", None),
     Row(DENSE, "embeddings.projection", "embeddings_project", None),
     Row(TABLE, "encoder.distance_bias", "encoder.relative_attention_bias", None),
     Row(TABLE, "encoder.distances", "encoder.rel_embeddings", None),

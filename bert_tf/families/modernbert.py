@@ -22,11 +22,13 @@ class _ModernBert(Family):
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(values)
         parameters = values.pop("rope_parameters", None) or {}
+        rule = "must be an object"
+        require(isinstance(parameters, Mapping), rule, ConfigError, rope_parameters=parameters)
         for kind, key in _THETAS.items():
-            base = base_of(parameters.get(kind), values) if parameters else None
+            base = base_of(parameters.get(kind), values)
             values |= {} if base is None else {key: base}
         width = values.pop(_WINDOW, 128)
-        is_width = isinstance(width, int) and width >= 0
+        is_width = type(width) is int and width >= 0
         require(is_width, "must be an integer of at least 0", ConfigError, local_attention=width)
         values["attention_window"] = width // 2  # on either side
         kinds = values.pop("layer_types", None)
@@ -46,9 +48,8 @@ class _ModernBert(Family):
 
 def _kinds_of_blocks(every: int | None, num_layers: int) -> list[str]:
     """Returns `layer_types`: the first of `every` blocks attends to whole sequences."""
-    every = every or num_layers + 1
-    wide = {place for place in range(num_layers) if place % every == 0 and every <= num_layers}
-    return [_WIDE if place in wide else _LOCAL for place in range(num_layers)]
+    is_wide = [every is not None and place % every == 0 for place in range(num_layers)]
+    return [_WIDE if is_one else _LOCAL for is_one in is_wide]
 
 
 def _period(kinds: Any, num_layers: int) -> int | None:

@@ -7,6 +7,7 @@ et al. 2020 (1911.02116) for XLM-R, Martin et al. 2020 (1911.03894) for CamemBER
 """
 
 from bert_tf.families.deberta import DEBERTA_V2
+from bert_tf.families.ernie import ERNIE
 from bert_tf.families.family import Family
 from bert_tf.families.modernbert import MODERNBERT
 from bert_tf.families.rotary import EUROBERT, GTE, NOMIC_BERT
@@ -121,7 +122,25 @@ FAMILIES = {
         },
         fixed={"norm_first": True, "embedding_norm": False},
     ),
-    "ernie": Family("Ernie", only={"use_task_id": False}),
+    "rembert": Family(
+        "RemBert",
+        defaults={
+            "vocab_size": 250300,
+            "embedding_size": 256,
+            "hidden_size": 1152,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 18,
+            "intermediate_size": 4608,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "classifier_dropout": 0.1,
+        },
+        keys={
+            "embedding_size": "input_embedding_size",
+            "classifier_dropout": "classifier_dropout_prob",
+        },
+    ),
+    "ernie": ERNIE,
     "deberta-v2": DEBERTA_V2,
     "modernbert": MODERNBERT,
     "nomic_bert": NOMIC_BERT,
@@ -129,4 +148,9 @@ FAMILIES = {
     "eurobert": EUROBERT,
 }
 # Networks that look like BERT's and are not.
-REFUSED = {"deberta": "its attention also depends on the distance of tokens"}
+REFUSED = {
+    "deberta": "its attention also depends on the distance of tokens",
+    "new": "its angles are scaled",
+    "roformer": "its rotations pair columns that are neighbours",
+    "jina_embeddings_v3": "it has adapters for its tasks",
+}

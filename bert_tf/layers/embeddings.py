@@ -20,7 +20,8 @@ class BertEmbeddings(ConfiguredLayer):
     """Converts token ids to vectors.
 
     Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None. So are
-    `position_embeddings` with rotary positions, `layer_norm` without `config.embedding_norm`, and
+    `task_embeddings` without `config.task_type_vocab_size`, `position_embeddings` unless positions
+    are absolute, `layer_norm` without `config.embedding_norm`, and
     `projection`, the dense layer from `E` to `H`, without `config.embedding_size`.
 
     Args:
@@ -80,6 +81,9 @@ class BertEmbeddings(ConfiguredLayer):
         self.segment_embeddings = None
         if config.type_vocab_size:
             self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
+        self.task_embeddings = None
+        if config.task_type_vocab_size:
+            self.task_embeddings = table("task_embeddings", config.task_type_vocab_size)
         if self.layer_norm is not None:
             self.layer_norm.build([None, width])
         if self.projection is not None:
@@ -147,6 +151,9 @@ class BertEmbeddings(ConfiguredLayer):
             others.append(lookup(tf.convert_to_tensor(self.position_embeddings), places))
         if self.segment_embeddings is not None:
             others.append(lookup(tf.convert_to_tensor(self.segment_embeddings), segment_ids))
+        if self.task_embeddings is not None:  # every token has task 0
+            ids = tf.zeros_like(segment_ids)
+            others.append(lookup(tf.convert_to_tensor(self.task_embeddings), ids))
         others = tf.cast(tf.add_n(others), self.compute_dtype) if others else None
         norm = self.layer_norm
         if norm is not None:

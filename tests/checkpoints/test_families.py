@@ -58,6 +58,8 @@ OWN_SIZES = {
         "sep_token_id": 2,
     },
 }
+OWN_SIZES["rembert"] = {"input_embedding_size": 16}
+OWN_SIZES["ernie"] = {"use_task_id": True}
 OWN_SIZES["deberta-v2"] = {
     "relative_attention": True,
     "pos_att_type": ["p2c", "c2p"],
@@ -68,6 +70,8 @@ OWN_SIZES["deberta-v2"] = {
 }
 # What a `BertConfig` needs for the same networks apart from `fixed`.
 OWN_FIELDS = {
+    "rembert": {"embedding_size": 16},
+    "ernie": {"task_type_vocab_size": 3},
     "deberta-v2": {"position_buckets": 6, "type_vocab_size": 0, "pooler_act": "gelu"},
     "electra": {"embedding_size": 16},
     "albert": {"embedding_size": 16},
@@ -88,6 +92,7 @@ WITHOUT_SEGMENTS = ("distilbert", "mpnet", "gte", "eurobert", "modernbert", "deb
 WITHOUT_POOLER = ("nomic_bert", "gte", "eurobert", "modernbert")  # in the class without a head
 # Classes that `transformers` or this package has not for a family.
 MISSING = {
+    "rembert": ("ForMaskedLM",),
     "eurobert": ("ForMaskedLM", "ForQuestionAnswering", "ForMultipleChoice"),
     **dict.fromkeys(("gte", "nomic_bert"), ("ForQuestionAnswering", "ForMultipleChoice")),
 }
@@ -270,7 +275,7 @@ def test_some_masked_lm_heads_always_compute_gelu(name):
         logits.append(head(rows, word_embeddings=words).numpy())
     is_equal = np.array_equal(*logits)
     follow = ("distilbert", "albert", "megatron-bert", "ernie", "nomic_bert", "eurobert")
-    follow = (*follow, "deberta-v2")
+    follow = (*follow, "deberta-v2", "rembert")
     assert is_equal == (name not in follow)
 
 
@@ -487,6 +492,8 @@ class Reference(NumpyBert):
             x = x + self.tensors["embeddings.position_embeddings.weight"][rows]
         if network.type_vocab_size:
             x = x + self.tensors["embeddings.token_type_embeddings.weight"][segments]
+        if network.task_type_vocab_size:
+            x = x + self.tensors["embeddings.task_type_embeddings.weight"][0]
         if network.embedding_norm:
             x = self.layer_norm(x, "embeddings.LayerNorm")
         if network.embedding_size:
@@ -660,7 +667,15 @@ TENSORS |= {
         "bert.encoder.layer.2.ln.weight": (32,),
         "classifier.weight": (3, 32),
     },
-    "ernie": {"ernie.embeddings.LayerNorm.weight": (32,), "ernie.pooler.dense.bias": (32,)},
+    "ernie": {
+        "ernie.embeddings.task_type_embeddings.weight": (3, 32),
+        "ernie.pooler.dense.bias": (32,),
+    },
+    "rembert": {
+        "rembert.embeddings.word_embeddings.weight": (60, 16),
+        "rembert.encoder.embedding_hidden_mapping_in.weight": (32, 16),
+        "classifier.bias": (3,),
+    },
     "deberta-v2": {
         "deberta.encoder.rel_embeddings.weight": (12, 32),
         "deberta.encoder.LayerNorm.bias": (32,),
@@ -782,6 +797,19 @@ def test_other_networks_are_refused_by_name(name, folder_of, tmp_path):
         ("distilbert", {"n_layers": 10**6}),
         ("distilbert", {"layer_norm_eps": 1e-5}),
         ("mpnet", {"pad_token_id": 2}),
+        ("modernbert", {"global_rope_theta": -1, "rope_parameters": None}),
+        ("modernbert", {"local_attention": True}),
+        ("modernbert", {"rope_scaling": {"type": "ntk", "factor": 2.0}}),
+        ("modernbert", {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}),
+        ("modernbert", {"rope_parameters": [1]}),
+        ("modernbert", {"layer_types": ["sliding_attention", "full_attention"]}),
+        ("modernbert", {"decoder_bias": False}),
+        ("nomic_bert", {"head_dim": 16}),
+        ("gte", {"rope_scaling": {"type": "ntk", "factor": 2.0}}),
+        ("eurobert", {"num_key_value_heads": 3}),
+        ("deberta-v2", {"pos_att_type": ["c2p"]}),
+        ("deberta-v2", {"conv_kernel_size": 3}),
+        ("deberta-v2", {"share_att_key": False}),
     ],
 )
 def test_bad_configurations(name, changes, folder_of, tmp_path):
