@@ -170,7 +170,8 @@ class AttentionRule:
         rows = tf.range(tf.shape(qkv, out_type=row_splits.dtype)[0])  # [R]
         sequences = tf.searchsorted(row_splits[1:], rows, side="right")
         places = rows - tf.gather(row_splits, sequences)
-        turned = rotated(qkv[:, :2], tf.gather(self.rotation, places)[:, tf.newaxis, tf.newaxis])
+        of_places = _rows_of_places(self.rotation, places)[:, tf.newaxis, tf.newaxis]
+        turned = rotated(qkv[:, :2], of_places)  # [R, 2, N, D]
         return tf.concat([turned, qkv[:, 2:]], axis=1), dataclasses.replace(self, rotation=None)
 
     @functools.cached_property
@@ -202,13 +203,20 @@ def rotated(vectors: tf.Tensor, rotation: tf.Tensor) -> tf.Tensor:
     half = rotation.shape[-1] // 2
     cosine, sine = rotation[..., :half], rotation[..., half:]
     values = tf.cast(vectors, tf.float32)
-    first, second, others = (
-        values[..., :half],
-        values[..., half : 2 * half],
-        values[..., 2 * half :],
-    )
+    first, second, others = tf.split(values, [half, half, -1], axis=-1)
     turned = [first * cosine - second * sine, second * cosine + first * sine, others]
     return tf.cast(tf.concat(turned, axis=-1), vectors.dtype)
+
+
+def _rows_of_places(rotation: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Returns the rows of a rotation for int places, which it must have: `[..., S]`."""
+    check = tf.debugging.assert_less(
+        places,
+        tf.shape(rotation, out_type=places.dtype)[0],
+        "`rotation` must have a row for each place of a sequence.",
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.gather(rotation, places)
 
 
 class PaddedRows:
@@ -296,7 +304,7 @@ class PaddedAttention:
         rows = PaddedRows(qkv, row_splits, "row_splits", "qkv")
         parts = tf.unstack(rows.padded(), num=3, axis=2)  # each [B, T, N, D]
         if rule.rotation is not None:
-            of_places = tf.gather(rule.rotation, tf.range(rows.longest))[:, tf.newaxis]  # [T, 1, S]
+            of_places = _rows_of_places(rule.rotation, tf.range(rows.longest))[:, tf.newaxis]
             parts[:2] = [rotated(part, of_places) for part in parts[:2]]
         if rule.distance_bias is not None:
             bias = tf.cast(rule.distance_bias, tf.float32)

@@ -8,7 +8,9 @@ those of the same tokens or, without a bias, of other sequences. The native kern
 FlashAttention (Dao et al., arXiv 2205.14135), on tokens that are packed without padding, as in
 ByteTransformer (Zhai et al., arXiv 2210.03052). Its gradient recomputes the probabilities. The
 window and the global tokens are those of Longformer (Beltagy et al., arXiv 2004.05150), the bias of
-the distance is that of T5 (Raffel et al., arXiv 1910.10683).
+the distance is that of T5 (Raffel et al., arXiv 1910.10683), the rotation of queries and keys by
+their places is RoFormer's (Su et al., arXiv 2104.09864); the kernel applies it to the tiles that it
+loads.
 
 Glossary: `B` sequences, `T` length of a sequence (of the longest one in the reference
 implementation), `R` tokens of all sequences, `Rq` queries and `Rk` keys of all sequences, `N`
@@ -233,7 +235,7 @@ def varlen_attention(
     """
     qkv, row_splits, distance_bias = native.self_attention_tensors(qkv, row_splits, rule)
     library = None if rule.distance_vectors is not None else native.used_library()
-    if library is not None or rule.attended_rows is not None:
+    if rule.attended_rows is not None or (library is not None and native.has_gpu_kernels()):
         qkv, rule = rule.rotate_packed(qkv, row_splits)
     dropout_rate, seed = native.dropout_arguments(dropout_rate, seed)
     bfloat16_products = native.multiplies_bfloat16(qkv, compute_dtype)
@@ -247,6 +249,7 @@ def varlen_attention(
         row_splits,
         seed,
         distance_bias,
+        [] if rule.rotation is None else [rule.rotation],
         dropout_rate=dropout_rate,
         bfloat16_products=bfloat16_products,
         **rule.attributes,
@@ -294,7 +297,9 @@ def _attention_to_some(qkv, row_splits, dropout_rate, seed, rule, compute_dtype)
 def _varlen_attention_gradient(
     op: tf.Operation, d_output: tf.Tensor, _: tf.Tensor
 ) -> list[tf.Tensor | None]:
-    qkv, row_splits, seed, *distance_bias = op.inputs
+    qkv, row_splits, seed, *optional = op.inputs
+    num_biases = op.get_attr("num_distance_bias")
+    distance_bias, rotation = optional[:num_biases], optional[num_biases:]
     output, logsumexp = op.outputs
     d_qkv, d_distance_bias = native.library().bert_tf_varlen_attention_grad(
         d_output,
@@ -304,13 +309,14 @@ def _varlen_attention_gradient(
         row_splits,
         seed,
         distance_bias,
+        rotation,
         dropout_rate=op.get_attr("dropout_rate"),
         causal=op.get_attr("causal"),
         window_size=op.get_attr("window_size"),
         num_global_tokens=op.get_attr("num_global_tokens"),
         bfloat16_products=op.get_attr("bfloat16_products"),
     )
-    return [d_qkv, None, None, *d_distance_bias]
+    return [d_qkv, None, None, *d_distance_bias, *[None] * len(rotation)]
 
 
 native.refuse_second_order("BertTf>VarlenAttentionGrad", "varlen_attention")

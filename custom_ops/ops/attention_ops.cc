@@ -72,6 +72,22 @@ absl::Status ReadDistanceBiasShape(InferenceContext* c, const HeadRowsShape& row
                          ", qkv.shape=", c->DebugString(rows.shape));
 }
 
+// Checks the shape of the optional rotation: [places, S].
+absl::Status CheckRotation(InferenceContext* c, ShapeHandle qkv) {
+  int number;
+  TF_RETURN_IF_ERROR(ReadOptional(c, "num_rotation", &number));
+  if (number == 0) return absl::OkStatus();
+  constexpr char kBe[] = "have shape [places, an even number of columns, at most the head size]";
+  ShapeHandle shape;
+  TF_RETURN_IF_ERROR(ReadShape(c, "rotation", 2, kBe, &shape));
+  const int64_t columns = c->Value(c->Dim(shape, 1)), most = c->Value(c->Dim(qkv, 3));
+  // Values that are not known are negative.
+  if (columns < 0 || (columns % 2 == 0 && (most < 0 || columns <= most))) return absl::OkStatus();
+  return InvalidArgument("`rotation` must ", kBe,
+                         ". Received: rotation.shape=", c->DebugString(shape),
+                         ", qkv.shape=", c->DebugString(qkv));
+}
+
 // The shapes of the inputs that the ops of self-attention have in common, and those that follow
 // from them.
 struct AttentionShapes {
@@ -159,6 +175,7 @@ REGISTER_OP("BertTf>VarlenAttention")
     .Input("row_splits: Tsplits")
     .Input("seed: int64")
     .Input("distance_bias: num_distance_bias * float")
+    .Input("rotation: num_rotation * float")
     .Output("output: T")
     .Output("logsumexp: float")
     .Attr("T: {float, bfloat16, half}")
@@ -169,9 +186,11 @@ REGISTER_OP("BertTf>VarlenAttention")
     .Attr("num_global_tokens: int = 0")
     .Attr("bfloat16_products: bool = false")
     .Attr("num_distance_bias: int >= 0 = 0")
+    .Attr("num_rotation: int >= 0 = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(ReadWithDropout(c, &shapes));
+      TF_RETURN_IF_ERROR(CheckRotation(c, shapes.qkv));
       c->set_output(0, shapes.output);
       c->set_output(1, shapes.logsumexp);
       return absl::OkStatus();
@@ -185,6 +204,7 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Input("row_splits: Tsplits")
     .Input("seed: int64")
     .Input("distance_bias: num_distance_bias * float")
+    .Input("rotation: num_rotation * float")
     .Output("d_qkv: T")
     .Output("d_distance_bias: num_distance_bias * float")
     .Attr("T: {float, bfloat16, half}")
@@ -195,9 +215,11 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Attr("num_global_tokens: int = 0")
     .Attr("bfloat16_products: bool = false")
     .Attr("num_distance_bias: int >= 0 = 0")
+    .Attr("num_rotation: int >= 0 = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(ReadGradient(c, &shapes, &shapes.output));
+      TF_RETURN_IF_ERROR(CheckRotation(c, shapes.qkv));
       c->set_output(0, shapes.qkv);
       if (shapes.num_distance_bias == 1) c->set_output(1, shapes.distance_bias);
       return absl::OkStatus();

@@ -249,9 +249,29 @@ absl::Status BindRowSplits(Call* call, const char* name, const char* of, int64_t
   return error.empty() ? call->status() : absl::InvalidArgumentError(error);
 }
 
+// Sets the rotation [P, S] on the CPU, after the row splits. Only now it is known whether it has
+// enough rows.
+template <typename Call>
+absl::Status BindRotation(Call* call, VarlenAttentionOptions* args) {
+  if (!call->HasInput("rotation")) return absl::OkStatus();
+  const Buffer rotation = call->Input("rotation");
+  args->rotation = static_cast<const float*>(rotation.data);
+  args->rotation_size = rotation.sizes[1];
+  for (int64_t b = 0; b < args->num_sequences; ++b) {
+    const int64_t length = args->row_splits[b + 1] - args->row_splits[b];
+    if (length <= rotation.sizes[0]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("`rotation` must have a row for each place of a sequence. Received: "
+                     "rotation.shape=[",
+                     rotation.sizes[0], ",", rotation.sizes[1], "], ", length,
+                     " tokens in sequence ", b, ". Make a longer table."));
+  }
+  return call->status();
+}
+
 // Sets what the ops of self-attention have in common: qkv [R, 3, N, D], the row splits, the
-// distance bias [N, 2 M + 1] and the mask. On a GPU, the row splits are not checked: invalid ones
-// give wrong results, but never an invalid memory access.
+// distance bias [N, 2 M + 1], the rotation and the mask. On a GPU, the row splits are not checked:
+// invalid ones give wrong results, but never an invalid memory access.
 template <typename T, typename Call, typename Args>
 absl::Status BindSelfAttention(Call* call, Args* args) {
   const Buffer qkv = call->Input("qkv");
@@ -272,6 +292,11 @@ absl::Status BindSelfAttention(Call* call, Args* args) {
     args->row_splits = row_splits.data;
     args->row_splits_are_int64 = row_splits.is_int64;
     args->rows = qkv.sizes[0];
+    if (call->HasInput("rotation")) {
+      return absl::InvalidArgumentError(
+          "`num_rotation` must be 0 on a GPU. Received: num_rotation=1. Rotate queries and keys "
+          "before the op, or set BERT_TF_OPS=reference.");
+    }
     const std::string error = CheckCudaAttention(*args);
     return error.empty() ? call->status() : absl::InvalidArgumentError(error);
   } else {
@@ -279,7 +304,7 @@ absl::Status BindSelfAttention(Call* call, Args* args) {
         BindRowSplits(call, "row_splits", "qkv", qkv.sizes[0], &args->checked_row_splits);
     args->row_splits = args->checked_row_splits.data();
     args->SetQkv(static_cast<const T*>(qkv.data));
-    return status;
+    return status.ok() ? BindRotation(call, args) : status;
   }
 }
 

@@ -28,14 +28,18 @@ def _attention_arguments(normal, shape, has_seed, reach=None):
     return made
 
 
-def _attention_formula(qkv, row_splits, seed=0, compute_dtype=None, **options):
+def _attention_formula(qkv, row_splits, seed=0, compute_dtype=None, rotation=None, **options):
+    if rotation is not None:
+        qkv = numpy_varlen_attention.turned(qkv, row_splits, rotation)
     if compute_dtype is not None:
         qkv = tf.cast(tf.cast(qkv, compute_dtype), tf.float64).numpy()
     dy = dy_in_numpy(len(qkv), *qkv.shape[2:])
-    y, *gradients = numpy_varlen_attention.varlen_attention(
+    y, d_qkv, *d_bias = numpy_varlen_attention.varlen_attention(
         qkv, row_splits, seed=int(seed), d_output=dy, **options
     )
-    return y, dict(zip(("qkv", "distance_bias"), gradients))
+    if rotation is not None:
+        d_qkv = numpy_varlen_attention.turned(d_qkv, row_splits, rotation, back=True)
+    return y, dict(zip(("qkv", "distance_bias"), (d_qkv, *d_bias)))
 
 
 def _cross_attention_arguments(normal, shape, has_seed):
@@ -63,10 +67,20 @@ def _cross_attention_formula(query, key_value, seed=0, compute_dtype=None, **opt
     return y, {"query": d_query, "key_value": d_key_value}
 
 
-def attention(*parts, reach=None, **mask):
+def _rotation(columns):
+    """`[places, columns]`, with a place for each token of the longest sequence here."""
+    angles = np.arange(130)[:, np.newaxis] * 100.0 ** -np.linspace(0, 1, columns // 2)
+    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+def attention(*parts, reach=None, turned=0, **mask):
+    """`turned` is the number of columns that are rotated, or 0 for no rotation."""
     has_dropout = "dropout" in parts
     head_sizes = (1, 5, 32, 40, 64, 128) if has_dropout and not mask else ()
     options = {**mask, "dropout_rate": 0.3} if has_dropout else mask
+    if turned:
+        options = {**options, "rotation": _rotation(turned)}
+        head_sizes = (5, 64)
     bounds = Bounds(of_largest=9e-6, roundings=3)
     if "compute_bfloat16" in parts:
         # The probabilities and the gradients of the scores are rounded to bfloat16, too.

@@ -330,6 +330,15 @@ _COMBINATIONS = {
         )
     },
     **{
+        _name("varlen_attention", name, f"turned {turned}", *parts): attention(
+            *parts, turned=turned, reach=reach, **MASKS[name]
+        )
+        for name, turned, reach, *parts in (
+            ("", 4, None, "dropout"),
+            ("causal globals", 2, 3, "compute_bfloat16"),
+        )
+    },
+    **{
         _name("varlen_cross_attention", name, *parts): cross_attention(*parts, **MASKS[name])
         for name in ("", "causal")
         for parts in ((), ("dropout",), ("compute_bfloat16", "dropout"))
@@ -365,6 +374,7 @@ OPS = {
             "varlen_attention compute_bfloat16 dropout",
             "varlen_attention causal globals compute_bfloat16",
             "varlen_attention reach 40 dropout",
+            "varlen_attention turned 4 dropout",
             "varlen_cross_attention causal dropout",
             "quantized_attention globals reach 5",
             "quantized_attention causal globals",

@@ -83,6 +83,19 @@ def varlen_cross_attention(query, key_value, query_row_splits, key_row_splits, d
     return result if d_output is None else result[:3]
 
 
+def turned(qkv, row_splits, rotation, back=False):
+    """[R, 3, N, D], queries and keys turned by the angles of [P, S], or back."""
+    qkv = np.array(qkv, np.float64)
+    half = rotation.shape[1] // 2
+    for start, end in zip(row_splits, row_splits[1:]):
+        cosine, sine = np.split(rotation[: end - start, np.newaxis, np.newaxis], 2, axis=-1)
+        pairs = qkv[start:end, :2, :, : 2 * half]
+        numbers = pairs[..., :half] + 1j * pairs[..., half:]
+        numbers = numbers * (cosine - 1j * sine if back else cosine + 1j * sine)
+        pairs[...] = np.concatenate([numbers.real, numbers.imag], axis=-1)
+    return qkv
+
+
 def distance_places(length, num_distances):
     """The column of a distance bias for each query and key: int [T, T]."""
     reach = num_distances // 2

@@ -150,6 +150,10 @@ def test_bad_row_splits_are_refused(backend, row_splits, message):
         ({"distance_bias": tf.zeros([2, 5])}, ValueError, r"must have shape \[3, an odd"),
         ({"distance_bias": tf.zeros([5])}, ValueError, "`distance_bias` must have shape"),
         ({"distance_bias": tf.zeros([3, 5], tf.float16)}, TypeError, "the dtype of `qkv`, float32"),
+        ({"rotation": tf.zeros([5, 3])}, ValueError, "`rotation` must be float32"),
+        ({"rotation": tf.zeros([5, 6])}, ValueError, "at most the head size 4"),
+        ({"rotation": tf.zeros([5, 4], tf.float16)}, ValueError, "`rotation` must be float32"),
+        ({"rotation": tf.zeros([4, 4])}, tf.errors.InvalidArgumentError, "a row for each place"),
     ],
 )
 def test_bad_arguments_are_refused(function, changes, error, message):

@@ -66,10 +66,10 @@ def test_wrong_shapes_are_refused_by_the_shape_function():
         run(random(5, 4), random(3))
 
 
-def _attention_op(head_size=4, splits=(0, 2), distance_bias=(), **attributes):
+def _attention_op(head_size=4, splits=(0, 2), distance_bias=(), rotation=(), **attributes):
     return native.library().bert_tf_varlen_attention(
         tf.zeros([2, 3, 2, head_size]), tf.constant(splits, tf.int32), tf.constant(0, tf.int64),
-        list(distance_bias), **attributes,
+        list(distance_bias), list(rotation), **attributes,
     )  # fmt: skip
 
 
@@ -108,6 +108,11 @@ def _dense_op(epsilon):
     (lambda: _attention_op(distance_bias=[tf.zeros([2, 4])]), "an odd number of distances"),
     (lambda: _attention_op(distance_bias=[tf.zeros([3, 5])]), "an odd number of distances"),
     (lambda: _attention_op(distance_bias=[tf.zeros([2, 5])] * 2), "distance_bias` must be 0 or 1"),
+    (lambda: _attention_op(rotation=[tf.zeros([2, 3])]), "an even number of columns, at most"),
+    (lambda: _attention_op(rotation=[tf.zeros([2, 6])]), r"6\], qkv.shape=\[2,3,2,4\]"),
+    (lambda: _attention_op(rotation=[tf.zeros([4])]), r"must have shape \[places, an even"),
+    (lambda: _attention_op(rotation=[tf.zeros([2, 4])] * 2), "num_rotation` must be 0 or 1"),
+    (lambda: _attention_op(rotation=[tf.zeros([1, 4])]), "2 tokens in sequence 0. Make a longer"),
 ])  # fmt: skip
 def test_the_same_is_refused(call, said, compiled):
     # What only a hand-made graph can ask for: the Python functions check first.

@@ -24,6 +24,7 @@ struct Case {
   float dropout_rate = 0.0f;
   std::optional<std::vector<int64_t>> key_lengths = std::nullopt;  // for cross-attention
   int64_t max_distance = -1;  // of the distance bias; negative for none
+  int64_t rotation_size = 0;  // 0 for no rotation
 
   // The distance bias, [heads, 2 max_distance + 1]; empty for none.
   std::vector<float> DistanceBias() const {
@@ -31,6 +32,21 @@ struct Case {
     for (size_t i = 0; i < bias.size(); ++i)
       bias[i] = 2.0f * std::sin(7.0f * static_cast<float>(i));
     return bias;
+  }
+  // The rotation, [the longest length, rotation_size].
+  std::vector<float> Rotation() const {
+    int64_t places = 0;
+    for (int64_t length : lengths) places = std::max(places, length);
+    std::vector<float> rotation(places * rotation_size);
+    const int64_t half = rotation_size / 2;
+    for (int64_t place = 0; place < places; ++place) {
+      for (int64_t c = 0; c < half; ++c) {
+        const double angle = place * std::pow(10000.0, -c / static_cast<double>(half));
+        rotation[place * rotation_size + c] = static_cast<float>(std::cos(angle));
+        rotation[place * rotation_size + half + c] = static_cast<float>(std::sin(angle));
+      }
+    }
+    return rotation;
   }
   // Where the number for a query and a key is in the distance bias.
   int64_t BiasIndex(int64_t head, int64_t query, int64_t key) const {
@@ -55,7 +71,7 @@ struct Case {
     return text + " N=" + std::to_string(heads) + " D=" + std::to_string(head_size) +
            (causal ? " causal" : "") + " window=" + std::to_string(window) +
            " globals=" + std::to_string(globals) + " rate=" + std::to_string(dropout_rate) +
-           " M=" + std::to_string(max_distance) + " ";
+           " M=" + std::to_string(max_distance) + " S=" + std::to_string(rotation_size) + " ";
   }
 
  private:

@@ -3,7 +3,8 @@
 //   out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D) + bias[n, r - j])) v[j, n]
 //
 // where j are the keys of the sequence of row r to which row r may attend. The bias of the distance
-// is optional (Raffel et al., arXiv 1910.10683, section 2.1). The tokens of all
+// is optional (Raffel et al., arXiv 1910.10683, section 2.1), and so is the rotation of q[r, n] and
+// k[j, n] by their places (Su et al., arXiv 2104.09864, section 3.4.2). The tokens of all
 // sequences are stored one after another, in R rows. The queries of sequence b have the rows
 // [row_splits[b], row_splits[b+1]), its keys and values [key_row_splits[b], key_row_splits[b+1]).
 // In self-attention, queries, keys and values are columns of one tensor with one set of row splits.
@@ -49,6 +50,13 @@ struct VarlenAttentionOptions {
   // j. Null for none; only self-attention may have it.
   const float* distance_bias = nullptr;
   int64_t max_distance = 0;  // M
+  // [P, S], S even and at most D, P at least the length of every sequence: the cosines and the
+  // sines of S / 2 angles for each place. Columns c and c + S / 2 of the query and the key at a
+  // place are turned by angle c, before their products:
+  //   x[c] cos[c] - x[c + S / 2] sin[c],  x[c + S / 2] cos[c] + x[c] sin[c]
+  // The columns from S on are kept. Null for none; only self-attention may have it.
+  const float* rotation = nullptr;
+  int64_t rotation_size = 0;  // S
 
   // The numbers of a head, and how many there are.
   const float* DistanceBiasOf(int64_t head) const { return distance_bias + head * NumDistances(); }
@@ -65,9 +73,10 @@ struct TensorColumn {
 
 // T is float, BFloat16 or Float16; the arithmetic is float32. For T = BFloat16 or with
 // `bfloat16_products`, the factors of the matrix products are rounded to bfloat16, to nearest even:
-// queries, keys, values, the weights of the values (e^(score - maximum), after dropout) and, in the
-// gradient, d_output, the probabilities and the gradients of the scores. Products are exact and
-// sums float32, with the bits of bfloat16_products.h; subnormal factors may count as zeros.
+// queries and keys, after their rotation; values; the weights of the values (e^(score - maximum),
+// after dropout) and, in the gradient, d_output, the probabilities and the gradients of the scores.
+// Products are exact and sums float32, with the bits of bfloat16_products.h; subnormal factors may
+// count as zeros.
 template <typename T>
 struct VarlenAttentionInputs : VarlenAttentionOptions {
   TensorColumn<const T> query, key, value;

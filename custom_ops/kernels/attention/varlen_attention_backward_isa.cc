@@ -7,20 +7,14 @@
 //   dQ_i = sum_j dS_ij K_j / sqrt(D)        dK_j = sum_i dS_ij Q_i / sqrt(D)
 //   dbias_h = sum of dS_ij with the distance h
 //
-// p_ij = exp(q_i . k_j / sqrt(D) + bias_ij - logsumexp_i) is recomputed. A unit is one head of a
-// sequence, or, for long sequences, a block of queries (dQ) or a block of keys (dK, dV). All units
-// sum over ascending tiles, so both kinds give the same bits.
+// p_ij = exp(q_i . k_j / sqrt(D) + bias_ij - logsumexp_i) is recomputed. With a rotation, Q and K
+// are the rotated ones, and dQ and dK are rotated back. A unit is one head of a sequence, or, for
+// long sequences, a block of queries (dQ) or a block of keys (dK, dV). All units sum over ascending
+// tiles, so both kinds give the same bits.
 #include "custom_ops/kernels/attention/varlen_attention_tiles.h"
 
 namespace bert_tf::BERT_TF_ISA {
 namespace {
-
-// Where a matrix [positions, D] is packed: by PackRows and by PackColumns (attention_products.h).
-// Both are the same memory if the results are the same.
-struct PackedTile {
-  float* rows;
-  float* columns;
-};
 
 // The data of a tile of queries.
 struct QueryTile {
@@ -229,6 +223,7 @@ class Backward {
             s, d_queries);
       }
       if (d_queries != nullptr) {
+        RotateBack(q.begin, q.count, d_queries);
         UnpackRows(d_queries, layout_, q.count, scale,
                    layout_.Row(args_.d_query, unit.queries.first + q.begin, unit.head),
                    layout_.Stride(args_.d_query));
@@ -236,6 +231,7 @@ class Backward {
     }
     if (!one_query_tile) {
       const int64_t row = unit.keys.first + first_key;
+      RotateBack(first_key, key_rows, s.d_keys);
       UnpackRows(s.d_keys, layout_, key_rows, scale, layout_.Row(args_.d_key, row, unit.head),
                  layout_.Stride(args_.d_key));
       UnpackRows(
@@ -303,18 +299,18 @@ class Backward {
     }
   }
 
-  // Packs [rows, D], whose rows are `stride` elements apart.
-  void Pack(const T* p, int64_t stride, int64_t rows, const PackedTile& packed) const {
-    PackRows<Format>(p, stride, rows, layout_.head_size, packed.rows, layout_.padded_words);
-    if (packed.columns == packed.rows) return;
-    PackColumns<Format>(p, stride, rows, layout_.head_size, packed.columns, layout_.padded_size);
+  // Makes gradients of rotated rows, from `place` of their sequence on, those of the rows.
+  void RotateBack(int64_t place, int64_t rows, float* gradients) const {
+    if (args_.rotation == nullptr) return;
+    Rotate(args_, -1.0f, place, gradients, layout_.padded_size, rows, gradients);
   }
 
   // Packs `count` keys and values from position `begin` on.
   void LoadKeys(const AttentionUnit& unit, int64_t begin, int64_t count,
                 const BackwardScratch<Format>& s) const {
     const int64_t row = unit.keys.first + begin;
-    Pack(layout_.Row(args_.key, row, unit.head), layout_.Stride(args_.key), count, s.keys);
+    PackRotated(args_, layout_, begin, layout_.Row(args_.key, row, unit.head),
+                layout_.Stride(args_.key), count, s.keys);
     PackRows<Format>(layout_.Row(args_.value, row, unit.head), layout_.Stride(args_.value), count,
                      layout_.head_size, s.values, layout_.padded_words);
   }
@@ -322,9 +318,10 @@ class Backward {
   // Fills the tile of `q.count` queries from `q.begin` on.
   void LoadQueries(const AttentionUnit& unit, const QueryTile& q) const {
     const int64_t offset = layout_.RowOffset(unit, q.begin) * layout_.head_size;
-    Pack(layout_.Row(args_.query, unit.queries.first + q.begin, unit.head),
-         layout_.Stride(args_.query), q.count, q.queries);
-    Pack(args_.d_output + offset, layout_.hidden_size, q.count, q.d_output);
+    PackRotated(args_, layout_, q.begin,
+                layout_.Row(args_.query, unit.queries.first + q.begin, unit.head),
+                layout_.Stride(args_.query), q.count, q.queries);
+    Pack(layout_, args_.d_output + offset, layout_.hidden_size, q.count, q.d_output);
     Transpose(layout_, q.queries.rows, q.count, layout_.scale, q.queries_t);
     Transpose(layout_, q.d_output.rows, q.count, 1.0f, q.d_output_t);
     const float* const logsumexp = args_.logsumexp + layout_.RowOffset(unit, q.begin);

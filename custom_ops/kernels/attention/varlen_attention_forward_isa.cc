@@ -62,8 +62,8 @@ class KeyTiles {
     if (begins_[place] == begin) return tile;
     begins_[place] = begin;
     const int64_t row = unit.keys.first + begin;
-    PackRows<Format>(layout_.Row(args.key, row, head_), layout_.Stride(args.key), count,
-                     layout_.head_size, tile.keys, layout_.padded_words);
+    PackRotated(args, layout_, begin, layout_.Row(args.key, row, head_), layout_.Stride(args.key),
+                count, {tile.keys, tile.keys});
     PackColumns<Format>(layout_.Row(args.value, row, head_), layout_.Stride(args.value), count,
                         layout_.head_size, tile.values, layout_.padded_size);
     return tile;
@@ -164,9 +164,8 @@ void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropo
   const int64_t query_count = Smaller(kTile, unit.queries.count - query);
   const int64_t query_lanes = RoundUpToLanes(query_count);
   const int64_t position = unit.MaskPosition(query);
-  PackRows<Format>(layout.Row(args.query, unit.queries.first + query, unit.head),
-                   layout.Stride(args.query), query_count, layout.head_size, s.queries,
-                   layout.padded_words);
+  PackRotated(args, layout, query, layout.Row(args.query, unit.queries.first + query, unit.head),
+              layout.Stride(args.query), query_count, {s.queries, s.queries});
   Transpose(layout, s.queries, query_count, layout.scale, s.queries_t);
   for (int64_t i = 0; i < query_lanes; ++i) {
     s.maximum[i] = -INFINITY;

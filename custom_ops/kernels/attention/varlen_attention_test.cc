@@ -1,7 +1,7 @@
 // Compares varlen_attention with float64: odd lengths, heads and head sizes, keys of other lengths
-// than the queries, every mask, distance biases, dropout against a scalar Philox, all storage
-// types, products in bfloat16, numbers that are not finite, and equal bits for every number of
-// threads and every plan, with every instruction set of this processor.
+// than the queries, every mask, distance biases, rotations, dropout against a scalar Philox, all
+// storage types, products in bfloat16, numbers that are not finite, and equal bits for every number
+// of threads and every plan, with every instruction set of this processor.
 #include "custom_ops/kernels/attention/varlen_attention.h"
 
 #include <string>
@@ -16,7 +16,7 @@ namespace bert_tf {
 namespace testing {
 namespace {
 
-void CheckLogsumexp(const Buffer<float>& actual, std::vector<double> expected,
+void CheckLogsumexp(const Buffer<float>& actual, std::vector<double> expected, double tolerance,
                     const std::string& context) {
   Buffer<float> finite = actual;
   bool right = true;
@@ -27,7 +27,7 @@ void CheckLogsumexp(const Buffer<float>& actual, std::vector<double> expected,
     expected[i] = 0.0;
   }
   Check(right, context + "logsumexp of no keys");
-  CheckNear(finite, expected, 2e-6, context + "logsumexp");
+  CheckNear(finite, expected, tolerance, context + "logsumexp");
 }
 
 void CheckDistances(const Buffer<float>& actual, const Expected& expected, double tolerance,
@@ -47,13 +47,15 @@ void TestCase(const Variant& variant, const Case& c) {
   const std::string context = Describe(variant) + TypeName<T>() + " " + c.Describe();
   Tensors<T> t(c, 17);
   const bool rounds = variant.bfloat16_products;
-  const Expected expected = rounds ? RoundedReference(c, t) : Reference(c, t);
+  const Expected expected = Reference(c, t, rounds || std::is_same_v<T, BFloat16>);
   RunUnits(variant, c, false, &t);
   const double rounding = rounds ? RoundingError<BFloat16>() : RoundingError<T>();
   // The output is rounded to T, and the weights to bfloat16, if that is the type of the products.
   const int roundings = rounds || std::is_same_v<T, BFloat16> ? 2 : 1;
   CheckNear(t.output, expected.output, 2e-6 + roundings * rounding, context + "output");
-  CheckLogsumexp(t.logsumexp, expected.logsumexp, context);
+  // A rotated number halfway between two bfloat16 numbers may be rounded to the other one.
+  CheckLogsumexp(t.logsumexp, expected.logsumexp, rounds && c.rotation_size > 0 ? 1e-4 : 2e-6,
+                 context);
   // The gradient reads the rounded output, so its error is a few roundings of the storage type.
   CheckNear(t.d_input, expected.d_input, 5e-6 + 3 * rounding, context + "d_input");
   Tensors<T> blocks(c, 17);
@@ -68,12 +70,17 @@ void TestCase(const Variant& variant, const Case& c) {
   Tensors<T> single(c, 17);  // the public functions also compute d_distance_bias
   RunPublic(rounds, 1, &single);
   CheckDistances(single.d_distance_bias, expected, 2e-5 + 3 * rounding, context);
-  for (int threads : {1, 2, 3, 7, 64}) {
+  for (int threads : {1, 2, 3, 7, 16, 64}) {
     Tensors<T> threaded(c, 17);
     RunPublic(rounds, threads, &threaded);
     Check(SameResults(t, threaded) && single.d_distance_bias.SameBits(threaded.d_distance_bias),
           context + std::to_string(threads) + " threads");
   }
+}
+
+Case Rotated(Case c, int64_t rotation_size) {
+  c.rotation_size = rotation_size;
+  return c;
 }
 
 template <typename T>
@@ -110,6 +117,19 @@ void TestCases(const Variant& variant) {
   test_biased({150, 3, 129}, 40, false, 20, 0.3f);
   test_biased({}, 8, false, -1, 0.0f);
   test_biased({0, 0}, 8, false, -1, 0.0f);
+  for (auto [head_size, size] : {std::pair<int64_t, int64_t>{2, 2},
+                                 {5, 4},
+                                 {16, 16},
+                                 {33, 20},
+                                 {40, 40},
+                                 {64, 64},
+                                 {80, 34},
+                                 {128, 128}}) {
+    TestCase<T>(variant, Rotated({{3, 0, 1, 17, 65}, 2, head_size}, size));
+    TestCase<T>(variant, Rotated({{150, 0, 66}, 1, head_size, true, 20, 2, 0.3f}, size));
+  }
+  TestCase<T>(variant, Rotated({{130, 3}, 2, 8, false, 20, 0, 0.0f, std::nullopt, 40}, 6));
+  TestCase<T>(variant, Rotated({{0, 0}, 2, 8}, 8));
 }
 
 // Sequences with other numbers of keys than of queries.
@@ -224,6 +244,7 @@ void TestNotFinite(const Variant& variant) {
       {{{20, 91}, 1, 8}, 50},
       {{{20, 91}, 1, 8, false, 60}, 50},
       {{{20, 91}, 1, 8, true, 60}, 50},
+      {Rotated({{20, 91}, 1, 8, false, 60}, 6), 50},
       {{{20, 91}, 1, 8, false, -1, 0, 0.0f, {{5, 70}}}, 50},
       {{{20, 91}, 1, 8, true, -1, 0, 0.0f, {{5, 70}}}, 50},
       {{{20, 91}, 1, 8, true, -1, 0, 0.0f, {{5, 70}}}, 10},  // a query that attends to no key
@@ -258,7 +279,7 @@ void TestLarge(const Variant& variant) {
   for (int64_t i = 0; i < t.input.size(); ++i) t.input.at(i) *= 12.0f;
   RunUnits(variant, c, false, &t);
   const bool rounds = variant.bfloat16_products;
-  const Expected expected = rounds ? RoundedReference(c, t) : Reference(c, t);
+  const Expected expected = Reference(c, t, rounds);
   CheckNear(t.output, expected.output, rounds ? RoundingError<BFloat16>() : 3e-5,
             Describe(variant) + "large scores");
   TestCase<float>(variant, {{2048}, 1, 8, true, 100, 2, 0.1f});

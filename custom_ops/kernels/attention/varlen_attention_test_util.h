@@ -43,7 +43,8 @@ struct Tensors {
         d_input(input.size(), FromFloat<T>(7.0f)),
         logsumexp(splits.back() * c.heads),
         distance_bias(c.DistanceBias()),
-        d_distance_bias(static_cast<int64_t>(distance_bias.size()), 7.0f) {}
+        d_distance_bias(static_cast<int64_t>(distance_bias.size()), 7.0f),
+        rotation(c.Rotation()) {}
   const Case case_;
   std::vector<int64_t> splits, key_splits;
   std::mt19937 random;
@@ -51,6 +52,7 @@ struct Tensors {
   Buffer<float> logsumexp;
   std::vector<float> distance_bias;
   Buffer<float> d_distance_bias;
+  std::vector<float> rotation;
 };
 
 // Sets the inputs of the forward pass or of the gradient. T is the type of `t` or, for the
@@ -58,6 +60,10 @@ struct Tensors {
 template <typename T, typename Stored>
 void SetInputs(const Tensors<Stored>& t, const T* input, VarlenAttentionInputs<T>* args) {
   static_cast<VarlenAttentionOptions&>(*args) = Options(t.case_, t.splits, t.distance_bias);
+  if (t.case_.rotation_size > 0) {
+    args->rotation = t.rotation.data();
+    args->rotation_size = t.case_.rotation_size;
+  }
   if (t.case_.key_lengths) {
     args->key_row_splits = t.key_splits.data();
     args->SetQueryKeyValue(input, input + t.output.size());
@@ -112,13 +118,47 @@ struct Expected {
   std::vector<double> d_score_sums;  // the absolute values of all terms of d_distance_bias
 };
 
+// Turns the queries and keys of qkv, or their gradients, by their angles times `direction`.
 template <typename T>
-Expected Reference(const Case& c, const Tensors<T>& t) {
+void RotateQkv(const Tensors<T>& t, double direction, std::vector<double>* qkv) {
+  const Case& c = t.case_;
+  const int64_t half = c.rotation_size / 2;
+  if (half == 0) return;
+  for (size_t b = 0; b < c.lengths.size(); ++b) {
+    for (int64_t i = 0; i < 2 * c.heads * c.lengths[b]; ++i) {  // of two thirds of a row
+      const int64_t place = i / (2 * c.heads), head = i % (2 * c.heads);
+      const float* const of_place = t.rotation.data() + place * c.rotation_size;
+      double* const x = qkv->data() + ((t.splits[b] + place) * 3 * c.heads + head) * c.head_size;
+      for (int64_t d = 0; d < half; ++d) {
+        const double first = x[d], second = x[half + d];
+        const double cosine = of_place[d], sine = direction * of_place[half + d];
+        x[d] = first * cosine - second * sine;
+        x[half + d] = second * cosine + first * sine;
+      }
+    }
+  }
+}
+
+// The results in float64. If the kernel `rounds`, the factors of its products are rounded to
+// bfloat16, but not those that it computes from others.
+template <typename T>
+Expected Reference(const Case& c, const Tensors<T>& t, bool rounds) {
   Expected e{std::vector<double>(t.output.size()), std::vector<double>(t.logsumexp.size()),
              std::vector<double>(t.input.size()), std::vector<double>(t.distance_bias.size()),
              std::vector<double>(t.distance_bias.size())};
-  std::vector<double> input;
-  for (int64_t i = 0; i < t.input.size(); ++i) input.push_back(t.input[i]);
+  const auto numbers = [](const Buffer<T>& buffer) {
+    std::vector<double> all(buffer.size());
+    for (int64_t i = 0; i < buffer.size(); ++i) all[i] = buffer[i];
+    return all;
+  };
+  const auto round = [rounds](std::vector<double>* all) {
+    if (!rounds) return;
+    for (double& x : *all) x = ToFloat(FromFloat<BFloat16>(static_cast<float>(x)));
+  };
+  std::vector<double> input = numbers(t.input), d_output = numbers(t.d_output);
+  RotateQkv(t, 1.0, &input);
+  round(&input);
+  round(&d_output);
   const auto args = GradInputs<double>(t, input.data(), e.d_input.data());
   const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_size));
   const double keep_scale = 1.0 / (1.0 - static_cast<double>(c.dropout_rate));
@@ -136,7 +176,7 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
           if (!c.Sees(position, j)) continue;
           for (int64_t d = 0; d < c.head_size; ++d) {
             p[j] += scale * query[d] * At(args.key, c, first_key + j, n)[d];
-            dp[j] += t.d_output[out + d] * At(args.value, c, first_key + j, n)[d];
+            dp[j] += d_output[out + d] * At(args.value, c, first_key + j, n)[d];
           }
           if (c.max_distance >= 0) p[j] += t.distance_bias[c.BiasIndex(n, position, j)];
           maximum = std::max(maximum, p[j]);
@@ -168,24 +208,14 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
           for (int64_t d = 0; d < c.head_size; ++d) {
             At(args.d_query, c, row, n)[d] += ds * At(args.key, c, first_key + j, n)[d];
             At(args.d_key, c, first_key + j, n)[d] += ds * query[d];
-            At(args.d_value, c, first_key + j, n)[d] += p[j] * keep[j] * t.d_output[out + d];
+            At(args.d_value, c, first_key + j, n)[d] += p[j] * keep[j] * d_output[out + d];
           }
         }
       }
     }
   }
+  RotateQkv(t, -1.0, &e.d_input);
   return e;
-}
-
-// The same for inputs that are rounded to bfloat16.
-template <typename T>
-Expected RoundedReference(const Case& c, Tensors<T> t) {
-  for (Buffer<T>* buffer : {&t.input, &t.d_output}) {
-    for (int64_t i = 0; i < buffer->size(); ++i) {
-      buffer->at(i) = FromFloat<T>(ToFloat(FromFloat<BFloat16>(ToFloat(buffer->at(i)))));
-    }
-  }
-  return Reference(c, t);
 }
 
 // Runs the units with one instruction set, one after another. In the gradient, the units are blocks

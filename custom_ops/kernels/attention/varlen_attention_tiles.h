@@ -75,6 +75,58 @@ struct TileLayout : HeadLayout {
         padded_words(RoundUpToLanes(words)) {}
 };
 
+// Where a matrix [positions, D] is packed: by PackRows and by PackColumns (attention_products.h).
+// Both are the same memory if the results are the same, or if only the first is used.
+struct PackedTile {
+  float* rows;
+  float* columns;
+};
+
+// Packs [rows, D], whose rows are `stride` elements apart. They may be packed.rows themselves.
+template <typename Format, typename T>
+void Pack(const TileLayout<Format>& layout, const T* p, int64_t stride, int64_t rows,
+          const PackedTile& packed) {
+  if (packed.columns != packed.rows) {
+    PackColumns<Format>(p, stride, rows, layout.head_size, packed.columns, layout.padded_size);
+  }
+  PackRows<Format>(p, stride, rows, layout.head_size, packed.rows, layout.padded_words);
+}
+
+// Turns [rows, D], the first of which is at `place` of its sequence, by their angles times
+// `direction`, 1 or -1, and pads each row with zeros. `rotated` may be p. The gradient needs the
+// bits of the forward pass, so the compiler must not choose where it fuses operations.
+template <typename T>
+void Rotate(const VarlenAttentionOptions& options, float direction, int64_t place, const T* p,
+            int64_t stride, int64_t rows, float* rotated) {
+  const int64_t half = options.rotation_size / 2, rest = 2 * half;
+  const int64_t size = options.head_size, padded = RoundUpToLanes(size);
+  const float* cosines = options.rotation + place * options.rotation_size;
+  for (int64_t i = 0; i < rows; ++i) {
+    ForSingleVectors(half, [&](auto lanes, int64_t c) BERT_TF_INLINE_LAMBDA {
+      const Vec cosine = Load(cosines + c, lanes);
+      const Vec sine = Load(cosines + half + c, lanes) * direction;
+      const Vec x = Load(p + c, lanes), y = Load(p + half + c, lanes);
+      Store(rotated + c, Fma(x, cosine, -(y * sine)), lanes);
+      Store(rotated + half + c, Fma(y, cosine, x * sine), lanes);
+    });
+    ForSingleVectors(size - rest, [&](auto lanes, int64_t c) BERT_TF_INLINE_LAMBDA {
+      Store(rotated + rest + c, Load(p + rest + c, lanes), lanes);
+    });
+    FillZeros(rotated + size, padded - size);
+    cosines += options.rotation_size, p += stride, rotated += padded;
+  }
+}
+
+// Packs queries or keys from `place` of their sequence on, after their rotation if there is one.
+template <typename Format, typename T>
+void PackRotated(const VarlenAttentionOptions& options, const TileLayout<Format>& layout,
+                 int64_t place, const T* p, int64_t stride, int64_t rows,
+                 const PackedTile& packed) {
+  if (options.rotation == nullptr) return Pack(layout, p, stride, rows, packed);
+  Rotate(options, 1.0f, place, p, stride, rows, packed.rows);
+  if (Format::kRounds) Pack(layout, packed.rows, layout.padded_size, rows, packed);
+}
+
 // Transposes the words of PackRows [rows, words] to [words, kTile]. The lanes after `rows` in the
 // last vector are set to zero. In Float32, the numbers are multiplied by `factor`.
 template <typename Format>
