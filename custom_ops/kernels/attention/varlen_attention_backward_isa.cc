@@ -302,7 +302,7 @@ class Backward {
   // Makes gradients of rotated rows, from `place` of their sequence on, those of the rows.
   void RotateBack(int64_t place, int64_t rows, float* gradients) const {
     if (args_.rotation == nullptr) return;
-    Rotate(args_, -1.0f, place, gradients, layout_.padded_size, rows, gradients);
+    Rotate(args_, layout_, -1.0f, place, rows, gradients);
   }
 
   // Packs `count` keys and values from position `begin` on.

@@ -92,38 +92,36 @@ void Pack(const TileLayout<Format>& layout, const T* p, int64_t stride, int64_t 
   PackRows<Format>(p, stride, rows, layout.head_size, packed.rows, layout.padded_words);
 }
 
-// Turns [rows, D], the first of which is at `place` of its sequence, by their angles times
-// `direction`, 1 or -1, and pads each row with zeros. `rotated` may be p. The gradient needs the
-// bits of the forward pass, so the compiler must not choose where it fuses operations.
-template <typename T>
-void Rotate(const VarlenAttentionOptions& options, float direction, int64_t place, const T* p,
-            int64_t stride, int64_t rows, float* rotated) {
-  const int64_t half = options.rotation_size / 2, rest = 2 * half;
-  const int64_t size = options.head_size, padded = RoundUpToLanes(size);
+// Turns rows of `padded_size` floats, the first of which is at `place` of its sequence, by their
+// angles times `direction`, 1 or -1. The gradient needs the bits of the forward pass, so the
+// compiler must not choose where it fuses operations.
+inline void Rotate(const VarlenAttentionOptions& options, const HeadLayout& layout, float direction,
+                   int64_t place, int64_t rows, float* x) {
+  const int64_t half = options.rotation_size / 2;
   const float* cosines = options.rotation + place * options.rotation_size;
   for (int64_t i = 0; i < rows; ++i) {
+    float* const y = x + half;
+    const float* const sines = cosines + half;
     ForSingleVectors(half, [&](auto lanes, int64_t c) BERT_TF_INLINE_LAMBDA {
-      const Vec cosine = Load(cosines + c, lanes);
-      const Vec sine = Load(cosines + half + c, lanes) * direction;
-      const Vec x = Load(p + c, lanes), y = Load(p + half + c, lanes);
-      Store(rotated + c, Fma(x, cosine, -(y * sine)), lanes);
-      Store(rotated + half + c, Fma(y, cosine, x * sine), lanes);
+      const Vec first = Load(x + c, lanes), second = Load(y + c, lanes);
+      const Vec cosine = Load(cosines + c, lanes), sine = Load(sines + c, lanes) * direction;
+      Store(x + c, Fma(first, cosine, -(second * sine)), lanes);
+      Store(y + c, Fma(second, cosine, first * sine), lanes);
     });
-    ForSingleVectors(size - rest, [&](auto lanes, int64_t c) BERT_TF_INLINE_LAMBDA {
-      Store(rotated + rest + c, Load(p + rest + c, lanes), lanes);
-    });
-    FillZeros(rotated + size, padded - size);
-    cosines += options.rotation_size, p += stride, rotated += padded;
+    x += layout.padded_size;
+    cosines += options.rotation_size;
   }
 }
 
 // Packs queries or keys from `place` of their sequence on, after their rotation if there is one.
+// They are copied before, because rotating takes so long that memory would wait.
 template <typename Format, typename T>
 void PackRotated(const VarlenAttentionOptions& options, const TileLayout<Format>& layout,
                  int64_t place, const T* p, int64_t stride, int64_t rows,
                  const PackedTile& packed) {
   if (options.rotation == nullptr) return Pack(layout, p, stride, rows, packed);
-  Rotate(options, 1.0f, place, p, stride, rows, packed.rows);
+  PackRows<Float32>(p, stride, rows, layout.head_size, packed.rows, layout.padded_size);
+  Rotate(options, layout, 1.0f, place, rows, packed.rows);
   if (Format::kRounds) Pack(layout, packed.rows, layout.padded_size, rows, packed);
 }
 
