@@ -1,7 +1,7 @@
 """Byte-level byte-pair encoding in the graph, as Hugging Face's `tokenizers` computes it.
 
-Text is split by GPT-2's pattern. The bytes of all different words are merged together, in each
-round all pairs of the lowest rank in their word.
+Text is split by the pattern of GPT-2 or Llama 3. The bytes of all different words are merged
+together, in each round all pairs of the lowest rank in their word.
 
 Glossary: `B` strings, `U` different words, `S` symbols of all different words, `T` pieces of a
 string.
@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_tf.base.ragged_rows import kept_values, repeated, row_ids
 from bert_tf.errors import DataError, user_error
 from bert_tf.text import code_points
-from bert_tf.text.code_points import PlacedIds, SparseTable, checked
+from bert_tf.text.code_points import PlacedIds, SparseTable, StringTable, checked
 from bert_tf.text.kept_whole import CUT
 from bert_tf.text.subword_definition import Parts
 from bert_tf.text.unicode_tables import hugging_face_data
@@ -72,6 +72,10 @@ class BytePairs(code_points.PieceModel):
         self._ranks = SparseTable([*pairs], [*pairs.values()], _NO_RANK)
         # Which bytes are next to each other in the result of a merge, where it joins its parts.
         byte_of = {char: byte for byte, char in enumerate(byte_characters())}
+        self._whole = None  # the words that are pieces, whatever merges make of them
+        if parts.model.get("ignore_merges"):
+            pieces = (piece for piece in ids if piece and byte_of.keys() >= {*piece})
+            self._whole = StringTable({bytes(map(byte_of.get, p)): ids[p] for p in pieces})
         other = next((m for m in merges if not {m[0][-1], m[1][0]} <= byte_of.keys()), None)
         if other is not None:
             expected = "be of characters that stand for bytes (`byte_characters`)"
@@ -94,7 +98,9 @@ class BytePairs(code_points.PieceModel):
             lacks = points.starts_row() & (points.values != _BLANK)
             points, is_added = points.with_marks(lacks, _BLANK)
             points = points._replace(last=points.last - tf.cast(is_added, tf.int64))
-        ids, begins, ends = code_points.pieces_of_words(_words(texts), self._merge)
+        ids, begins, ends = code_points.pieces_of_words(
+            _words(texts, self._parts.splits_like_llama), self._merge
+        )
 
         lengths = code_points.utf8_lengths(points.values)
         points = points.gather(repeated(lengths)[0])  # one for each byte
@@ -120,6 +126,14 @@ class BytePairs(code_points.PieceModel):
         parts = tf.cumsum(tf.cast(~joins | code_points.mask_of(word_splits[:-1], size), tf.int64))
         symbols = tf.gather(tf.constant(self._byte_ids), encoded)
         places = tf.range(size)  # the first byte of each symbol
+        done = tf.fill([size], -1)
+        if self._whole is not None:
+            whole = self._whole(words)  # [U]
+            known = tf.where(whole >= 0)
+            starts = tf.gather(word_splits, known)
+            done = tf.tensor_scatter_nd_update(done, starts, tf.gather_nd(whole, known))
+            left = tf.where(tf.gather(whole, row_ids(word_splits)) < 0)[:, 0]
+            symbols, parts, places = (tf.gather(of, left) for of in (symbols, parts, places))
 
         def merge(symbols, parts, places, done):
             chosen, merged, is_open = self._chosen(symbols, parts)
@@ -137,7 +151,7 @@ class BytePairs(code_points.PieceModel):
         _, _, _, done = tf.while_loop(
             lambda symbols, *_: tf.size(symbols) > 0,
             merge,
-            (symbols, parts, places, tf.fill([size], -1)),
+            (symbols, parts, places, done),
             shape_invariants=(vector,) * 4,
         )
         begins = tf.where(done >= 0)[:, 0]
@@ -163,26 +177,37 @@ class BytePairs(code_points.PieceModel):
 
 
 @functools.cache
-def _patterns() -> tuple[str, str]:
-    r"""Returns two patterns for RE2: GPT-2's, and one for the places where spaces are cut first.
+def _patterns(is_llama: bool) -> tuple[str, str]:
+    r"""Returns two patterns for RE2: one for words, and one for the places where spaces are cut.
 
+    GPT-2's:
     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+    Llama 3's:
+    (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
+    \s*[\r\n]+|\s+(?!\S)|\s+
 
     The classes are those of the Unicode version of Hugging Face. RE2 has no `(?!\S)`, so all
-    spaces but the last one in front of a word are cut off first.
+    spaces but the last one in front of a word are cut off first; for Llama 3, unless that one ends
+    a line.
     """
     properties = hugging_face_data().properties
     space = code_points.character_class(code_points.WHITE_SPACE)
     letter, number = (
         code_points.character_class(np.where(properties[k])[0]) for k in ("letter", "number")
     )
-    words = f" ?[{letter}]+| ?[{number}]+| ?[^{space}{letter}{number}]+|[{space}]+"
-    return f"'(?:[stmd]|re|ve|ll)|{words}", f"([{space}]+)([{space}][^{space}])"
+    endings, last, other = "'(?:[stmd]|re|ve|ll)", space, f" ?[^{space}{letter}{number}]+"
+    words = f"{endings}| ?[{letter}]+| ?[{number}]+|{other}|[{space}]+"
+    if is_llama:
+        inside = (code for code in code_points.WHITE_SPACE if chr(code) not in "\r\n")
+        last = code_points.character_class([*inside])
+        words = f"(?i:{endings})|[^\r\n{letter}{number}]?[{letter}]+|[{number}]{{1,3}}"
+        words += f"|{other}[\r\n]*|[{space}]*[\r\n]+|[{space}]+"
+    return words, f"([{space}]+)([{last}][^{space}])"
 
 
-def _words(texts: tf.Tensor) -> tf.RaggedTensor:
-    """Splits `texts` (strings `[B]`) as GPT-2 does, `[B, (words)]`."""
-    word, spaces = _patterns()
+def _words(texts: tf.Tensor, is_llama: bool) -> tf.RaggedTensor:
+    """Splits `texts` (strings `[B]`) as GPT-2 or Llama 3 does, `[B, (words)]`."""
+    word, spaces = _patterns(is_llama)
     cut = tf.strings.regex_replace(texts, spaces, rb"\1" + CUT + rb"\2")
     words = tf.strings.split(tf.strings.regex_replace(cut, word, rb"\0" + CUT), CUT)
     return kept_values(words, words.values != "")

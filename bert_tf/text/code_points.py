@@ -255,6 +255,32 @@ class SparseTable:
         return tf.where(is_known, tf.gather(tf.constant(self._values), places), self._values[-1])
 
 
+class StringTable:
+    """An int32 value for some strings, and -1 for all others.
+
+    It has no resource, unlike the tables of `tf.lookup`, so any graph can hold it.
+    """
+
+    def __init__(self, values: dict[bytes, int]):
+        keys = np.array([*values], object)
+        with tf.init_scope():
+            hashes = _hashes(keys).numpy()
+        order = np.argsort(hashes)
+        self._hashes, self._keys = hashes[order], keys[order]
+        self._values = np.array([*values.values()], np.int32)[order]
+
+    def __call__(self, strings: tf.Tensor) -> tf.Tensor:
+        """Returns the values of strings `[S]`."""
+        places = tf.searchsorted(tf.constant(self._hashes), _hashes(strings))
+        places = tf.minimum(places, len(self._keys) - 1)
+        is_known = tf.gather(tf.constant(self._keys), places) == strings
+        return tf.where(is_known, tf.gather(tf.constant(self._values), places), -1)
+
+
+def _hashes(strings: tf.Tensor) -> tf.Tensor:
+    return tf.strings.to_hash_bucket_fast(strings, 2**62)
+
+
 class CodePointTable:
     """A value for each code point, int32, in a two-level table; repeated pages are stored once.
 

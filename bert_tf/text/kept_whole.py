@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.base.ragged_rows import row_ids
 from bert_tf.text import code_points
-from bert_tf.text.code_points import PieceModel, PlacedIds, checked
+from bert_tf.text.code_points import PieceModel, PlacedIds, StringTable, checked
 
 SPACES = f"[{code_points.character_class(code_points.WHITE_SPACE)}]*"
 CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
@@ -33,6 +33,12 @@ class KeptWhole(PieceModel):
         self.model, self.errors = model, model.errors
         self.patterns, self.trims = patterns, trims
         self._around = functools.cache(lambda model: KeptWhole(model, patterns, trims))
+        # A model may have hundreds of literal texts; they are found in one look-up.
+        texts = {pattern: re.sub(r"(?s)\\(.)", r"\1", pattern) for pattern in patterns}
+        literal = {pattern: text for pattern, text in texts.items() if re.escape(text) == pattern}
+        literals = {text.encode(): patterns[pattern] for pattern, text in literal.items()}
+        self._literals = StringTable(literals) if literals else None
+        self._others = [pattern for pattern in patterns if pattern not in literal]
 
     def for_texts(self, columns: list[tf.Tensor]) -> PieceModel:
         """Returns the model for these strings: around that which its model needs for them."""
@@ -74,9 +80,11 @@ class KeptWhole(PieceModel):
         marked = tf.strings.regex_replace(checked(texts, self.errors), pattern, CUT + rb"\0" + CUT)
         segments = tf.strings.split(marked, CUT)
         ids = tf.fill(tf.shape(segments.values), -1)
-        for pattern, token_id in reversed(self.patterns.items()):  # the first that fits counts
+        if self._literals is not None:
+            ids = self._literals(segments.values)
+        for pattern in reversed(self._others):  # the first that fits counts
             is_match = tf.strings.regex_full_match(segments.values, pattern)
-            ids = tf.where(is_match, token_id, ids)
+            ids = tf.where(is_match, self.patterns[pattern], ids)
         return segments, ids
 
 

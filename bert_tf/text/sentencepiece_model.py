@@ -30,7 +30,6 @@ _PIECE = {1: ("text", _BYTES), 2: ("score", _FOUR_BYTES), 3: ("type", _INTEGER)}
 _TRAINER = {
     3: ("model_type", _INTEGER),
     24: ("treat_whitespace_as_suffix", _INTEGER),
-    35: ("byte_fallback", _INTEGER),
     40: ("unk_id", _INTEGER),
 }
 _NORMALIZER = {
@@ -40,7 +39,6 @@ _NORMALIZER = {
 }
 _SUPPORTED = {
     "model_type": UNIGRAM,
-    "byte_fallback": 0,
     "treat_whitespace_as_suffix": 0,
     "add_dummy_prefix": 1,
     "escape_whitespaces": 1,
@@ -50,7 +48,8 @@ _SUPPORTED = {
 def read_model(path: str | os.PathLike) -> dict[str, Any]:
     """Returns `pieces` (texts with scores), `types`, `unk_id` and `charsmap` of a Unigram model.
 
-    Raises `DataError` if the file cannot be read, or is malformed or a model of another kind.
+    Byte fallback is ignored, as in transformers. Raises `DataError` if the file cannot be read, or
+    is malformed or a model of another kind.
     """
     content = read_bytes(path, "a sentencepiece model", DataError)
     pieces, types, trainer, normalizer = [], [], {}, {}
@@ -75,7 +74,7 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
     found = {**_SUPPORTED, **trainer, **normalizer}
     other = {name: found[name] for name, value in _SUPPORTED.items() if found[name] != value}
     if other:
-        expected = "be a Unigram model without byte fallback, with white space as a prefix"
+        expected = "be a Unigram model with white space as a prefix"
         received = ", ".join((f"{name}={value}" for name, value in other.items()))
         raise data_error(path, expected, received)
     return {

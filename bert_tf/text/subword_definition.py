@@ -57,7 +57,8 @@ _BPE = object_of(
         "merges": list_of(_MERGE, most=MOST_PIECES),
         "unk_token": optional(PIECE),
         **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), _NOTHING),
-        **dict.fromkeys(("byte_fallback", "ignore_merges"), _NOTHING),
+        "byte_fallback": _NOTHING,
+        "ignore_merges": optional(FLAG),
     }
 )
 _UNIGRAM = object_of(
@@ -67,6 +68,14 @@ _UNIGRAM = object_of(
         "byte_fallback": _NOTHING,
     }
 )
+_LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+_LLAMA_3 += r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA_3 = {
+    "type": "Split",
+    "pattern": {"Regex": _LLAMA_3},
+    "behavior": "Isolated",
+    "invert": False,
+}
 # The keys of steps, and those of their Sequences.
 _STEPS = {
     "normalizer": "normalizers",
@@ -109,6 +118,7 @@ class Parts:
     unk_token: str | None
     add_prefix_space: bool
     split_at_white_space: bool
+    splits_like_llama: bool
     trim_offsets: bool
     added_tokens: list[dict[str, Any]]
     cls_token: str
@@ -188,18 +198,26 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
     parts = flat(step, "pretokenizers")
     kinds = [part.get("type") for part in parts]
     last = parts[-1] if parts else {}
-    allowed = [["ByteLevel"]] if is_bpe else [["Metaspace"], ["WhitespaceSplit", "Metaspace"]]
+    is_llama = parts[:-1] == [_LLAMA_3]
+    allowed = [["Metaspace"], ["WhitespaceSplit", "Metaspace"]]
+    if is_bpe:
+        allowed = [["Split", "ByteLevel"] if is_llama else ["ByteLevel"]]
     scheme = "always" if last.get("add_prefix_space", True) else "never"
     scheme = last.get("prepend_scheme", scheme)
-    fits = kinds in allowed and scheme in ("always", "never")
-    fits &= last.get("use_regex", True) is True and last.get("split", True) is True
+    fits = kinds in allowed and scheme in (("never",) if is_llama else ("always", "never"))
+    fits &= last.get("use_regex", True) is not is_llama and last.get("split", True) is True
     if not fits or (not is_bpe and last.get("replacement") != "▁"):
         raise ConfigError(
-            "`pre_tokenizer` must be ByteLevel with its pattern for byte pairs, or for a Unigram "
-            'model Metaspace, also after WhitespaceSplit, with "▁" before all words or none. '
+            "`pre_tokenizer` must be for byte pairs ByteLevel with its pattern, or without it and "
+            "without a prefix space after a Split by Llama 3's; or for a Unigram model Metaspace, "
+            'also after WhitespaceSplit, with "▁" before all words or none. '
             f"Received: pre_tokenizer={step!r:.300}."
         )
-    return {"add_prefix_space": scheme == "always", "split_at_white_space": len(kinds) > 1}
+    return {
+        "add_prefix_space": scheme == "always",
+        "split_at_white_space": kinds[0] == "WhitespaceSplit",
+        "splits_like_llama": is_llama,
+    }
 
 
 def complete(definition: dict[str, Any], ids: Mapping[str, int]) -> dict[str, Any]:

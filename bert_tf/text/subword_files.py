@@ -1,6 +1,9 @@
-"""Reads the tokenizer files of RoBERTa, XLM-RoBERTa, CamemBERT and ALBERT as a `tokenizer.json`.
+"""Reads the tokenizer files of models that have no `tokenizer.json` in its form.
 
-Reference: transformers `convert_slow_tokenizer.py`.
+These are RoBERTa, DeBERTa, XLM-RoBERTa, CamemBERT, ALBERT, DeBERTa-v2 and RemBERT.
+
+Reference: transformers 4 `convert_slow_tokenizer.py`. (transformers 5 ignores the normalization in
+`spm.model`, with which DeBERTa-v2 and v3 were trained, and joins pairs of DeBERTa as RoBERTa does.)
 """
 
 import base64
@@ -29,6 +32,7 @@ _MASKS = ("<mask>", "[MASK]")  # which take the space before them
 # How pairs are joined: `<s> first </s></s> second </s>` and `[CLS] first [SEP] second [SEP]`.
 _ROBERTA = {"type": "RobertaProcessing", "trim_offsets": False, "add_prefix_space": False}
 _BERT = {"type": "BertProcessing"}
+_ALBERT = ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
 
 
 def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]:
@@ -109,13 +113,15 @@ def _roberta(vocabulary: str, merges: str, options: dict[str, Any]) -> dict[str,
     pieces = read_json(vocabulary, mapping_of(integer(), least=1), DataError)
     lines = read_lines(merges, "a file of merges")
     pairs = [line for line in lines if line and not line.startswith("#version")]
-    special = _special(pieces, "<s>", "<pad>", "</s>", "<unk>", "<mask>")
     flags = {"trim_offsets": True, "add_prefix_space": options.get("add_prefix_space") is True}
     byte_level = {"type": "ByteLevel", **flags, "use_regex": True}
+    special, processor = ("<s>", "</s>", "<pad>", "<unk>", "<mask>"), {**_ROBERTA, **flags}
+    if "[CLS]" in pieces:  # DeBERTa
+        special, processor = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"), _BERT
     return {
-        "added_tokens": special,
+        "added_tokens": _special(pieces, *special),
         "pre_tokenizer": byte_level,
-        "post_processor": {**_ROBERTA, **_ends(pieces, "<s>", "</s>"), **flags},
+        "post_processor": {**processor, **_ends(pieces, *special[:2])},
         "decoder": byte_level,
         "model": {"type": "BPE", "vocab": pieces, "merges": pairs, "unk_token": None},
     }
@@ -145,14 +151,39 @@ def _albert(path: str, options: dict[str, Any]) -> dict[str, Any]:
         (piece, score - 100 if piece[-2:-1].isdigit() and piece[-1:] == "," else score)
         for piece, score in model["pieces"]
     ]
-    normalizers = [_replaces('"', String="``"), _replaces('"', String="''")]
-    if options.get("keep_accents") is not True:
-        normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
-    if options.get("do_lower_case") is not False:
-        normalizers += [{"type": "Lowercase"}]
-    normalizers += [*_precompiled(model), _replaces(" ", Regex=" {2,}")]
-    special = ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
-    return _unigram(model, pieces, model["unk_id"], special, normalizers, _BERT)
+    folds = _folds(options, keep_accents=False, do_lower_case=True)
+    normalizers = [*_QUOTES, *folds, *_precompiled(model), _ONE_SPACE]
+    return _unigram(model, pieces, model["unk_id"], _ALBERT, normalizers, _BERT)
+
+
+def _rembert(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    model = read_model(path)
+    folds = _folds(options, keep_accents=True, do_lower_case=False)
+    normalizers = [*_QUOTES, _ONE_SPACE, *folds, *_precompiled(model)]
+    return _unigram(model, model["pieces"], model["unk_id"], _ALBERT, normalizers, _BERT)
+
+
+def _deberta_v2(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    model = read_model(path)
+    folds = _folds(options, keep_accents=True, do_lower_case=False)
+    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    normalizers = [*folds, strip, *_precompiled(model), _ONE_SPACE]
+    special = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
+    made = _unigram(model, model["pieces"], model["unk_id"], special, normalizers, _BERT)
+    # Matches transformers: `[UNK]` is found after normalization, and `[MASK]`, which the model file
+    # lacks, does not take the space before it.
+    tokens = {token["content"]: token for token in made["added_tokens"]}
+    tokens["[UNK]"]["normalized"] = True
+    mask = {**tokens["[CLS]"], "id": len(model["pieces"]), "content": "[MASK]"}
+    return {**made, "added_tokens": [*({"[MASK]": mask} | tokens).values()]}
+
+
+def _folds(options: dict[str, Any], **defaults: bool) -> list[dict[str, str]]:
+    """Returns the steps that remove accents and capitals, as the options or else `defaults` say."""
+    given = {name: value for name, value in options.items() if value is not None}
+    flags = {**defaults, **given}
+    steps = [] if flags["keep_accents"] else [{"type": "NFKD"}, {"type": "StripAccents"}]
+    return steps + [{"type": "Lowercase"}] * flags["do_lower_case"]
 
 
 def _replaces(content: str, **pattern: str) -> dict[str, Any]:
@@ -183,10 +214,14 @@ def _unigram(model, pieces, unk_id, special, normalizers, processor) -> dict[str
     }
 
 
+_QUOTES = _replaces('"', String="``"), _replaces('"', String="''")
+_ONE_SPACE = _replaces(" ", Regex=" {2,}")
 # The files of each form, of which a directory needs all, and the function that reads them.
 _READERS = {
     ("vocab.json", "merges.txt"): _roberta,
     ("sentencepiece.bpe.model",): _fairseq,
     ("spiece.model",): _albert,
+    ("spm.model",): _deberta_v2,
+    ("sentencepiece.model",): _rembert,
 }
 FILES = tuple(names[0] for names in _READERS)  # the first file of each form

@@ -25,9 +25,9 @@ from bert_tf.text.unigram import METASPACE, Normalized, Unigram, steps
 class SubwordTokenizer(Tokenizer):
     """Converts text to ids with byte-level byte pairs or a Unigram model, as Hugging Face does.
 
-    These are the tokenizers of RoBERTa (byte pairs), XLM-RoBERTa, CamemBERT and ALBERT (Unigram, as
-    sentencepiece trains it). It consists of stock TensorFlow and tensorflow-text ops, so it works
-    wherever `BertTokenizer` does.
+    These are the tokenizers of RoBERTa, DeBERTa, ModernBERT and EuroBERT (byte pairs), XLM-RoBERTa,
+    CamemBERT, ALBERT, DeBERTa-v2 and RemBERT (Unigram, as sentencepiece trains it). It consists of
+    stock TensorFlow ops, so it works wherever `BertTokenizer` does.
 
     Args:
         definition: The path of a Hugging Face `tokenizer.json`, or its content. It says how pairs
@@ -38,7 +38,7 @@ class SubwordTokenizer(Tokenizer):
             reads the malformed bytes as U+FFFD.
         split_special_tokens: Whether special tokens in the text, such as `<mask>`, are split.
         unk_token: The piece for text that has no piece. None means the one that the definition
-            names.
+            names, or `<unk>`, `[UNK]` or, as byte pairs have no such text, `pad_token`.
         pad_token: The piece at padded positions. None means `<pad>` or `[PAD]`.
         mask_token: The piece that hides a token. None means `<mask>` or `[MASK]`, if it exists.
 
@@ -69,7 +69,7 @@ class SubwordTokenizer(Tokenizer):
     References: Sennrich et al., arXiv 1508.07909; Kudo, arXiv 1804.10959; huggingface/tokenizers.
     """
 
-    most_unused_ids = 64  # multilingual-e5 has 35
+    most_unused_ids = 1000  # mDeBERTa-v3 has 898
     arguments = subword_definition.ARGUMENTS
 
     def __init__(
@@ -97,8 +97,9 @@ class SubwordTokenizer(Tokenizer):
             def existing(*tokens):
                 return next((token for token in tokens if token in self._ids), tokens[0])
 
-            self.unk_token = unk_token or existing(parts.unk_token, "<unk>", "[UNK]")
             self.pad_token = pad_token or existing("<pad>", "[PAD]")
+            unknown = (parts.unk_token, "<unk>", "[UNK]", self.pad_token)
+            self.unk_token = unk_token or existing(*unknown)
             self.cls_token, self.sep_token = parts.cls_token, parts.sep_token
             mask_token = mask_token or existing("<mask>", "[MASK]")
             self.mask_token = mask_token if mask_token in self._ids else None
@@ -111,9 +112,10 @@ class SubwordTokenizer(Tokenizer):
 
         Args:
             directory: A directory with `tokenizer.json`, or with `vocab.json` and `merges.txt`
-                (RoBERTa), `sentencepiece.bpe.model` (XLM-RoBERTa, CamemBERT) or `spiece.model`
-                (ALBERT), and with `tokenizer_config.json`, which may be missing; or another path or
-                a name on the Hugging Face Hub that the `from_pretrained` of a model opens.
+                (RoBERTa, DeBERTa), `sentencepiece.bpe.model` (XLM-RoBERTa, CamemBERT),
+                `spiece.model` (ALBERT), `spm.model` (DeBERTa-v2 and v3) or `sentencepiece.model`
+                (RemBERT), and with `tokenizer_config.json`, which may be missing; or another path
+                or a name on the Hugging Face Hub that the `from_pretrained` of a model opens.
             **options: Constructor arguments that override the files.
 
         Returns:
@@ -154,12 +156,18 @@ class SubwordTokenizer(Tokenizer):
         normalization = steps(self.definition["normalizer"])
         # Some tokens are found before the text is normalized, others after, as in tokenizers.
         for is_normalized in (True, False):
-            written = Normalized(normalization) if is_normalized else str
-            patterns = literal_patterns(
-                (written(token["content"]), token["id"], token["lstrip"], token["rstrip"])
+            tokens = [
+                token
                 for token in parts.added_tokens
                 if token["normalized"] is is_normalized
                 and not (self.split_special_tokens and token["special"])
+            ]
+            written = [token["content"] for token in tokens]
+            if is_normalized and written:
+                written = Normalized(normalization)(written)
+            patterns = literal_patterns(
+                (text, token["id"], token["lstrip"], token["rstrip"])
+                for text, token in zip(written, tokens)
             )
             if patterns:
                 model = KeptWhole(model, patterns, parts.trim_offsets)

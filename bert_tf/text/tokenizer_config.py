@@ -9,10 +9,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.base.json_files import read_json
+from bert_tf.base.json_files import read_json_if_any
 from bert_tf.base.json_schema import (
     ANYTHING,
     FLAG,
+    OBJECT,
     Kind,
     check,
     either,
@@ -102,17 +103,28 @@ _OTHER_CLASSES = {
     *("Barthez", "BertJapanese", "Bertweet", "Esm", "Funnel", "M2M100", "MBart", "MBart50", "Nllb"),
     *("PLBart", "Phobert", "ProphetNet", "RoFormer", "Splinter", "Tapas", "XGLM"),
 }
+_CLASS = optional(
+    Kind(
+        f"a tokenizer other than {', '.join(sorted(_OTHER_CLASSES))}",
+        lambda value: (
+            isinstance(value, str)
+            and value.removesuffix("Fast").removesuffix("Tokenizer") not in _OTHER_CLASSES
+        ),
+    )
+)
+# What config.json says where tokenizer_config.json names no class, as in older checkpoints.
+_MODEL = object_of(
+    {
+        "tokenizer_class": _CLASS,
+        "model_type": optional(
+            Kind("a model without a tokenizer of its own", lambda value: value != "roformer")
+        ),
+    }
+)
 _SUPPORTED = object_of(
     {
-        "tokenizer_class": optional(
-            Kind(
-                f"a tokenizer other than {', '.join(sorted(_OTHER_CLASSES))}",
-                lambda value: (
-                    isinstance(value, str)
-                    and value.removesuffix("Fast").removesuffix("Tokenizer") not in _OTHER_CLASSES
-                ),
-            )
-        ),
+        "tokenizer_class": _CLASS,
+        "split_by_punct": optional(one_of(False)),
         "do_basic_tokenize": optional(one_of(True)),
         "never_split": optional(list_of(ANYTHING, most=0)),
         "wordpieces_prefix": optional(one_of(CONTINUATION)),
@@ -131,10 +143,11 @@ def read(directory: str | os.PathLike) -> dict[str, Any]:
     way that is not supported.
     """
     path = os.path.join(directory, CONFIG_FILE)
-    if not os.path.exists(path):
-        return {}
-    config = read_json(path, _CONFIG, DataError)
+    config = read_json_if_any(path, _CONFIG, DataError)
     check(config, _SUPPORTED, path, ConfigError)
+    if config.get("tokenizer_class") is None:
+        path = os.path.join(directory, "config.json")
+        check(read_json_if_any(path, OBJECT, DataError), _MODEL, path, ConfigError)
     return config
 
 

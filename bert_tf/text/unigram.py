@@ -23,12 +23,14 @@ from bert_tf.base.ragged_rows import kept_values, row_ids
 from bert_tf.errors import ConfigError
 from bert_tf.text import code_points
 from bert_tf.text.code_points import CodePoints, CodePointTable, PlacedIds, SparseTable, checked
+from bert_tf.text.composition import composed
 from bert_tf.text.sentencepiece_model import MOST_RESULT_BYTES, MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.subword_definition import Parts
 from bert_tf.text.tokenizer_json import flat
 from bert_tf.text.unicode_tables import hugging_face_data, unicode_data
 
 Step = Callable[[CodePoints], CodePoints]
+_BLANK = 0x20
 _EXTEND, _PREPEND, _CONTROL = 1, 2, 3  # Grapheme_Cluster_Break, as far as it matters here
 
 
@@ -51,6 +53,8 @@ def steps(normalizer: dict | None) -> list[Step]:
                     found.append(_Mapping(charsmap_rules(charsmap), True))
             case "Lowercase", _:
                 found.append(_Mapping(hugging_face_data().mappings["lower"]))
+            case "NFC", _:
+                found.append(composed)
             case "NFKD", _ if pending and pending[-1].get("type") == "StripAccents":
                 pending.pop()  # without marks, their order does not matter
                 found.append(_Mapping(hugging_face_data().mappings["unaccented"]))
@@ -60,14 +64,20 @@ def steps(normalizer: dict | None) -> list[Step]:
             case "Replace", {"String": str(old)} if len(old) == 1 and is_text:
                 found.append(_Mapping({old: content}))
             case "Replace", {"String": str(old)} if len(old) == 2 and old[0] == old[1] and is_char:
-                found.append(functools.partial(_replaced_runs, old[0], content, True))
+                is_old = functools.partial(tf.equal, ord(old[0]))
+                found.append(functools.partial(_replaced_runs, is_old, content, True))
             case "Replace", {"Regex": " {2,}"} if is_char:
-                found.append(functools.partial(_replaced_runs, " ", content, False))
+                is_blank = functools.partial(tf.equal, _BLANK)
+                found.append(functools.partial(_replaced_runs, is_blank, content, False))
+            case "Replace", {"Regex": r"\s{2,}|[\n\r\t]"} if content == " ":  # transformers 5
+                found.append(_Mapping(dict.fromkeys("\n\r\t", " ")))
+                found.append(functools.partial(_replaced_runs, _is_space, " ", False))
             case _:
                 raise ConfigError(
-                    "Every normalizer of the tokenizer must be Precompiled, Lowercase, NFKD before "
-                    "StripAccents, Strip, or Replace of one character, of a character twice or of "
-                    f"' {{2,}}'. Received: {step!r:.200}."
+                    "Every normalizer of the tokenizer must be Precompiled, Lowercase, NFC, NFKD "
+                    "before StripAccents, Strip, or Replace of one character, of a character "
+                    r"twice, of ' {2,}' or, by a space, of '\s{2,}|[\n\r\t]'. "
+                    f"Received: {step!r:.200}."
                 )
     return found
 
@@ -78,10 +88,10 @@ class Normalized(code_points.PieceModel):
     def __init__(self, steps: list[Step], model=None):
         self._steps, self._model = steps, model
 
-    def __call__(self, text: str) -> str:
-        """Returns a normalized text, outside of any graph."""
+    def __call__(self, texts: list[str]) -> list[str]:
+        """Returns normalized texts, outside of any graph."""
         with tf.init_scope():
-            return self._normalize(tf.constant([text]))[2].numpy()[0].decode()
+            return [text.decode() for text in self._normalize(tf.constant(texts))[2].numpy()]
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         row_splits, points, normalized = self._normalize(checked(texts, self.errors))
@@ -165,9 +175,13 @@ class _Mapping:
         return rules, points._replace(last=last)
 
 
-def _replaced_runs(char: str, content: str, pairs: bool, points: CodePoints) -> CodePoints:
-    """Replaces each pair of a character, or each run of 2 or more, by another character."""
-    is_char = points.values == ord(char)
+def _is_space(values: tf.Tensor) -> tf.Tensor:
+    return code_points.white_space()(values) > 0
+
+
+def _replaced_runs(is_one: Callable, content: str, pairs: bool, points: CodePoints) -> CodePoints:
+    """Replaces each pair of some characters, or each run of 2 or more, by another character."""
+    is_char = is_one(points.values)
     is_start = code_points.starts(is_char) | points.starts_row()
     is_last = tf.roll(is_start, -1, 0)
     is_odd = code_points.places_in_runs(is_start) % 2 == 1
@@ -180,7 +194,7 @@ def _replaced_runs(char: str, content: str, pairs: bool, points: CodePoints) -> 
 
 def _stripped(left: bool, right: bool, points: CodePoints) -> CodePoints:
     """Removes white space at the beginning and the end of each string, or at one of them."""
-    is_text = code_points.white_space()(points.values) == 0
+    is_text = ~_is_space(points.values)
     places, rows = tf.range(tf.size(is_text, tf.int64)), points.rows
     first = tf.math.segment_min(tf.where(is_text, places, places.dtype.max), rows)
     last = tf.math.segment_max(tf.where(is_text, places, -1), rows)
@@ -190,7 +204,6 @@ def _stripped(left: bool, right: bool, points: CodePoints) -> CodePoints:
 
 UNKNOWN_PENALTY = 10.0  # tokenizers, unigram/model.rs, `K_UNK_PENALTY`
 METASPACE = 0x2581
-_BLANK = 0x20
 _CHARS_AT_ONCE = 2**19  # whose pairs are sorted at a time
 
 
@@ -235,7 +248,7 @@ class Unigram(code_points.PieceModel):
     def _words(self, points: CodePoints) -> tuple[CodePoints, tf.Tensor]:
         """Returns the code points with `▁` for spaces, and which of them begin a word."""
         if self._parts.split_at_white_space:
-            space = code_points.white_space()(points.values) > 0
+            space = _is_space(points.values)
             before = tf.roll(space, 1, 0) | points.starts_row()
             kept = tf.where(~space)[:, 0]
             points, begins = points.gather(kept), tf.gather(before, kept)

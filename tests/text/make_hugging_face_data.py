@@ -8,7 +8,7 @@ Its parts are built with several Unicode versions, so each character is tried wi
 import os
 import tempfile
 
-from bert_tf.text.unicode_tables import HANGUL_SYLLABLES
+from bert_tf.text.unicode_tables import HANGUL_SYLLABLES, unicode_data
 from research.make_unicode_data import NUM_CODE_POINTS, SURROGATES, ranges
 
 
@@ -41,6 +41,16 @@ def main() -> None:
         normalize, before, after = (fold, "A", "a") if char > "\uffff" else (plain, "\xa0", " ")
         return normalize(before + char) == after and normalize(char) != ""
 
+    decompose, compose = normalizers.NFD().normalize_str, normalizers.NFC().normalize_str
+    combining = unicode_data().properties["combining"]
+
+    def is_unassigned(char: str) -> bool:
+        """Whether unicode_data.txt knows more about it: its Unicode version is later."""
+        is_mark = any(decompose(text) != text for text in ("\u0345" + char, char + "\u0334"))
+        is_later = combining[ord(char)] > 0 and not is_mark
+        is_later |= char in unicode_data().mappings["nfd"]
+        return is_later and decompose(char) == char
+
     split = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str
     print(f"# tokenizers {tokenizers.__version__}")
     print("# Made by tests/text/make_hugging_face_data.py; kind, first, last, values")
@@ -50,6 +60,8 @@ def main() -> None:
         "extend": extends,
         # In a longer grapheme, the mark after U+00A0 is not removed.
         "prepend": lambda char: plain(char + "\xa0\u0301").endswith("\u0301"),
+        "unassigned": is_unassigned,
+        "excluded": lambda char: len(decompose(char)) > 1 and compose(char) != char,
     }
     for kind, predicate in predicates.items():
         for first, last, _ in ranges(predicate):

@@ -431,7 +431,7 @@ BAD = [
     ("unigram", ["pre_tokenizer", "replacement"], "_", ConfigError, "`pre_tokenizer`"),
     ("unigram", ["post_processor", "single"], [], ConfigError, "`post_processor`"),
     ("unigram", ["post_processor", "pair"], [{"A": 1}], DataError, "`post_processor`"),
-    ("unigram", ["normalizer"], {"type": "NFC"}, ConfigError, "normalizer"),
+    ("unigram", ["normalizer"], {"type": "NFD"}, ConfigError, "normalizer"),
     ("unigram", ["normalizer"], {"type": "Sequence"}, ConfigError, "normalizers"),
     (
         "unigram",
