@@ -68,6 +68,7 @@ def pack(
     truncation_side: str = "right",
     separators: int = 1,
     has_segments: bool = True,
+    repeats_cls: bool = False,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Joins segments into `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
 
@@ -77,8 +78,9 @@ def pack(
         max_length: The maximum length of a row, special tokens included, or None.
         truncation: See `truncated_lengths`, also for the error.
         truncation_side: See `BertTokenizer`.
-        separators: The number of `[SEP]` between two segments; RoBERTa has 2.
+        separators: The number of special tokens between two segments; RoBERTa has 2.
         has_segments: Whether the segment ids of the second segment are 1.
+        repeats_cls: Whether the second segment begins with the last of them, a `[CLS]`.
 
     Returns:
         Token ids and segment ids, both ragged int32 `[B, (T)]` with the same row splits.
@@ -89,23 +91,24 @@ def pack(
     elif max_length is not None:
         budget = max_length - 2 - separators
         length, second_length = truncated_lengths(length, second_length, budget, truncation)
-    # Rows are slices of one vector: [CLS], [SEP], the last [SEP] of a pair, all ids of `first`, and
-    # all of `second`. A slice is its first place and its length, both [B].
-    special = tf.cast(tf.stack([cls_id, sep_id, sep_id]), first.dtype)
+    # Rows are slices of one vector: [CLS], [SEP], those of a second segment, all ids of `first`,
+    # and all of `second`. A slice is its first place and its length, both [B].
+    special = tf.cast(tf.stack([cls_id, sep_id] * 2), first.dtype)
     one = tf.ones_like(length)
-    cls, sep, last_sep = (0 * one, one), (one, one), (2 * one, one)
+    cls, sep, second_cls, last_sep = ((place * one, one) for place in range(4))
     values = [special, first.values]
-    slices = [cls, *_slices(first, length, truncation_side, 3), sep]
+    slices = [cls, *_slices(first, length, truncation_side, 4), sep]
     if second is not None:
-        start = 3 + tf.size(first.values, tf.int64)
+        start = 4 + tf.size(first.values, tf.int64)
         values.append(second.values)
         second_slices = _slices(second, second_length, truncation_side, start)
-        slices += [*[sep] * (separators - 1), *second_slices, last_sep]
+        between = [second_cls] if repeats_cls else [sep] * (separators - 1)
+        slices += [*between, *second_slices, last_sep]
     places = _places(slices)
     token_ids = places.with_values(tf.gather(tf.concat(values, axis=0), places.values))
     if second is None or not has_segments:
         return token_ids, tf.zeros_like(token_ids)
-    is_second = (places.values == 2) | (places.values >= start)
+    is_second = (places.values // 2 == 1) | (places.values >= start)
     return token_ids, token_ids.with_values(tf.cast(is_second, tf.int32))
 
 

@@ -125,6 +125,7 @@ class Parts:
     sep_token: str
     separators: int
     has_segments: bool
+    repeats_cls: bool
 
 
 def read(path: str | os.PathLike, any_kind: bool = False) -> dict[str, Any]:
@@ -190,7 +191,7 @@ def parse(definition: dict[str, Any]) -> Parts:
         unk_token=unk_token,
         added_tokens=added,
         **_pre_tokenizer(definition.get("pre_tokenizer"), is_bpe),
-        **special_tokens(definition.get("post_processor"), ids),
+        **special_tokens(definition.get("post_processor"), ids, may_repeat=True),
     )
 
 

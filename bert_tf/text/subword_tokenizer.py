@@ -43,7 +43,8 @@ class SubwordTokenizer(Tokenizer):
         mask_token: The piece that hides a token. None means `<mask>` or `[MASK]`, if it exists.
 
     Attributes:
-        separators: How many separators are between the segments of a pair.
+        separators: How many special tokens are between the segments of a pair.
+        repeats_cls: Whether the last of them is `cls_token`, as Llama's tokenizer puts it.
         has_segments: Whether the segment ids of the second segment are 1. If not, all are 0.
 
     Raises:
@@ -91,6 +92,7 @@ class SubwordTokenizer(Tokenizer):
             options = (max_length, truncation_side, errors, split_special_tokens)
             super().__init__(parts.vocabulary, parts.ids, *options)
             self.separators, self.has_segments = parts.separators, parts.has_segments
+            self.repeats_cls = parts.repeats_cls
             self.spans_have_spaces = parts.merges is None
             self._parts = parts
 

@@ -79,6 +79,11 @@ class BertTokenizer(Tokenizer):
 
     arguments = tokenizer_config.ARGUMENTS
 
+    @property
+    def most_unused_ids(self) -> int:
+        """6 for the pieces of bert-base-uncased: GTE, NomicBERT and jina round their number up."""
+        return 6 if self.vocab_size == 30_522 else 0
+
     def __init__(
         self,
         vocabulary: str | os.PathLike | Sequence[str],

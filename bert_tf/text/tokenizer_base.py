@@ -43,7 +43,8 @@ class Tokenizer:
         True
     """
 
-    separators = 1  # `[SEP]` between two segments
+    separators = 1  # special tokens between two segments
+    repeats_cls = False  # whether the last of them is `[CLS]`
     most_unused_ids = 0  # by how much a model's word embeddings may exceed the vocabulary
     spans_have_spaces = False  # before their text
     has_segments = True  # whether the segment ids of the second segment are 1
@@ -162,7 +163,7 @@ class Tokenizer:
 
     def _form(self, pad_id, truncation="longest_first"):
         ids = self.cls_token_id, self.sep_token_id, pad_id
-        return *ids, truncation, self.truncation_side, self.separators, self.has_segments
+        return *ids, truncation, self.truncation_side, *self._pair_form
 
     def kind_of(self, columns: list[tf.Tensor]) -> Hashable:
         """Returns what a graph for these strings `[B]` and others of their kind depends on.
@@ -213,8 +214,12 @@ class Tokenizer:
         The ids may be any numbers, to see where in a row each of them comes from. The arguments and
         the results are those of `bert_tf.text.packing.pack`.
         """
-        form = self.truncation_side, self.separators, self.has_segments
-        return packing.pack(first, second, cls_id, sep_id, max_length, truncation, *form)
+        form = truncation, self.truncation_side, *self._pair_form
+        return packing.pack(first, second, cls_id, sep_id, max_length, *form)
+
+    @property
+    def _pair_form(self) -> tuple[int, bool, bool]:
+        return self.separators, self.has_segments, self.repeats_cls
 
     def pieces(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to pieces: like `tokenize`, but returns strings.

@@ -128,12 +128,14 @@ def row_options(content: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def special_tokens(step: dict | None, ids: Mapping[str, int]) -> dict[str, Any]:
+def special_tokens(
+    step: dict | None, ids: Mapping[str, int], may_repeat: bool = False
+) -> dict[str, Any]:
     """Returns the special tokens that a `post_processor` adds, and how it joins pairs.
 
-    These are `cls_token`, `sep_token`, `separators`, `has_segments` and `trim_offsets`; `ids` are
-    those of the pieces. Raises `DataError` if a value is of a wrong type, and `ConfigError` if it
-    adds other tokens.
+    These are `cls_token`, `sep_token`, `separators`, `has_segments` and `trim_offsets`, and with
+    `may_repeat` also `repeats_cls`; `ids` are those of the pieces. Raises `DataError` if a value is
+    of a wrong type, and `ConfigError` if it adds other tokens.
     """
     single, pair, trims = [], [], False
     added: dict[str, Any] = {}  # the ids that it puts in place of its tokens
@@ -160,9 +162,11 @@ def special_tokens(step: dict | None, ids: Mapping[str, int]) -> dict[str, Any]:
         case [(cls, _), _, (sep, _)], [*_, (_, second)] if cls in ids and sep in ids:
             separators = len(pair) - 4
             is_known = all(added.get(token, [ids[token]]) == [ids[token]] for token in (cls, sep))
-            if is_known and (single, pair) == _joined(cls, sep, separators, second):
+            repeats = may_repeat and separators == 2 and pair[3][0] == cls
+            if is_known and (single, pair) == _joined(cls, sep, separators, second, repeats):
                 ends = {"cls_token": cls, "sep_token": sep, "trim_offsets": trims}
-                return {**ends, "separators": separators, "has_segments": second == 1}
+                ends |= {"separators": separators, "has_segments": second == 1}
+                return {**ends, "repeats_cls": repeats} if may_repeat else ends
     raise ConfigError(
         "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
         "puts one token of the vocabulary, with its id there, before a text, one after it, and one "
@@ -170,10 +174,13 @@ def special_tokens(step: dict | None, ids: Mapping[str, int]) -> dict[str, Any]:
     )
 
 
-def _joined(cls: str, sep: str, separators: int, second: int) -> tuple[list, list]:
+def _joined(
+    cls: str, sep: str, separators: int, second: int, repeats_cls: bool = False
+) -> tuple[list, list]:
     """Returns the tokens of a text and of a pair, with types; the type of the last is `second`."""
     single = [(cls, 0), (_TEXT, 0), (sep, 0)]
-    return single, [*single, *single[2:] * (separators - 1), (_TEXT, second), (sep, second)]
+    between = [(cls, second)] if repeats_cls else single[2:] * (separators - 1)
+    return single, [*single, *between, (_TEXT, second), (sep, second)]
 
 
 def _tokens(items: list[dict]) -> list[tuple]:
