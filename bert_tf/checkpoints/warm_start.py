@@ -80,7 +80,9 @@ def _decoder_weights(decoder, pretrained: Pretrained):
     """Returns the weights of the decoder that a checkpoint has, and what it lacks in words."""
     config = decoder.config
     blocks = [block.block for block in decoder.blocks]
-    encoder = types.SimpleNamespace(blocks=blocks, distance_bias=None)
+    # The blocks of a decoder are BERT's, so it has nothing else that blocks share.
+    shared = dict.fromkeys(("distance_bias", "distances", "distance_norm", "final_norm"))
+    encoder = types.SimpleNamespace(blocks=blocks, **shared)
     as_bert = types.SimpleNamespace(config=config, embeddings=decoder.embeddings, encoder=encoder)
     weights, new = backbone_weights(as_bert), []
     is_generation = config.model_type == BERT_GENERATION

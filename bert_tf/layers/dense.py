@@ -131,7 +131,8 @@ class Dense(QuickLayer):
             ACTIVATIONS[activation.activation].with_bias is not None and not activation.is_gated
         )
         has_op &= self.use_bias and second.use_bias
-        if not (is_fused and is_feed_forward and has_op) or norm.layer_norm.is_rms:
+        is_feed_forward = is_feed_forward and norm.layer_norm.beta is not None
+        if not (is_fused and is_feed_forward and has_op):
             return second.apply(self.apply(x, activation), norm)  # [R, H] -> [R, F] -> [R, H]
         biases = (tf.convert_to_tensor(layer.bias) for layer in (self, second))
         activation, norm = (

@@ -157,7 +157,7 @@ class BertEmbeddings(ConfiguredLayer):
         others = tf.cast(tf.add_n(others), self.compute_dtype) if others else None
         norm = self.layer_norm
         if norm is not None:
-            options = *norm.scale_and_offset(), norm.epsilon
+            options = norm.gamma, norm.beta, norm.epsilon
             embedded = ops.fused_residual_layer_norm(embedded, others, None, *options)
         elif others is not None:
             embedded += others

@@ -111,7 +111,9 @@ class BertEncoder(ConfiguredLayer):
         if self.distances is not None:
             distances = self.distance_norm(tf.convert_to_tensor(self.distances))  # [S, H]
             rule = dataclasses.replace(rule, distance_rows=kinds_of_distances(self.config))
-        rules = self._rules(rule, layout)
+        is_same = rule.window_size is None and self.config.position_embedding_type != ROTARY
+        num_layers = self.config.num_hidden_layers
+        rules = [rule] * num_layers if is_same else self._rules(rule, layout)
         states = [rows]
         for index, rule in enumerate(rules):
             block = self.blocks[index % len(self.blocks)]  # of `stack`

@@ -104,7 +104,8 @@ class BertEncoderBlock(ConfiguredLayer):
             return self._step(rows, **step)
         options = {"training": training, "dropout_seed": dropout_seeds[0], "probes": probes}
         options |= {} if distances is None else {"distances": distances}
-        attended = self.attention(self._to_attend(rows), layout=layout, rule=rule, **options)
+        x = self._normalized(rows) if self.config.norm_first else rows
+        attended = self.attention(x, layout=layout, rule=rule, **options)
         rows = self.add_attended(rows, attended, training, dropout_seeds[1])
         return self.feed_forward(rows, training, dropout_seeds[2])
 
@@ -122,37 +123,29 @@ class BertEncoderBlock(ConfiguredLayer):
         return self(rows, step=step)
 
     def _step(self, rows, position, cache, prefix):
-        attended, cache = self.attention.step(self._to_attend(rows), position, cache, *prefix)
+        x = self._normalized(rows) if self.config.norm_first else rows
+        attended, cache = self.attention.step(x, position, cache, *prefix)
         return self.feed_forward(self.add_attended(rows, attended)), cache
 
-    def _to_attend(self, rows):
-        """Returns what the attention takes, `[R, H]`."""
-        if self.config.norm_first and self.normalizes_attention:
-            return self.attention_layer_norm(rows)
-        return rows
+    def _normalized(self, rows):
+        """Returns what the attention of a block with pre-LN takes, `[R, H]`."""
+        return self.attention_layer_norm(rows) if self.normalizes_attention else rows
 
     def add_attended(self, rows, attended, training=False, dropout_seed=None):
         """Projects what the attention returned, `[R, n * D]`, and adds it: `[R, H]` -> `[R, H]`."""
-        norm = self._sum(rows, self.attention_layer_norm, training, dropout_seed)
+        options = {"residual": rows, "training": training, "dropout_seed": dropout_seed}
+        normalizes = not self.config.norm_first
+        norm = Epilogue(layer_norm=self.attention_layer_norm, normalizes=normalizes, **options)
         return self.attention_output.apply(attended, norm)  # [R, n * D] -> [R, H]
 
     def feed_forward(self, rows, training=False, dropout_seed=None):
         """Computes the second half of the block: `[R, H]` -> `[R, H]`."""
         config, layer_norm = self.config, self.output_layer_norm
         activation = Epilogue(activation=config.hidden_act, is_gated=config.gated_mlp)
-        norm = self._sum(rows, layer_norm, training, dropout_seed)
+        options = {"residual": rows, "training": training, "dropout_seed": dropout_seed}
+        norm = Epilogue(layer_norm=layer_norm, normalizes=not config.norm_first, **options)
         x = layer_norm(rows) if config.norm_first else rows
         return self.intermediate.feed_forward(self.output_dense, x, activation, norm)
-
-    def _sum(self, rows, layer_norm, training, dropout_seed) -> Epilogue:
-        """Returns what follows the last matmul of a half of the block whose input are `rows`."""
-        return Epilogue(
-            layer_norm=layer_norm,
-            normalizes=not self.config.norm_first,
-            residual=rows,
-            training=training,
-            dropout_seed=dropout_seed,
-        )
 
     def dense_layers(self) -> dict[str, Dense]:
         """Returns the four dense layers of the block by their paths in it."""

@@ -48,12 +48,11 @@ class Epilogue:
                 z = stateless_dropout(z, dropout_rate, seed) if dropout_rate else z
                 z = z if self.residual is None else self.residual + z
                 return rms_norm(z, norm) if self.normalizes else z
-            gamma, beta = norm.scale_and_offset()
             return ops.fused_residual_layer_norm(
-                z, self.residual, self.bias, gamma, beta, norm.epsilon, dropout_rate, seed
+                z, self.residual, self.bias, norm.gamma, norm.beta, norm.epsilon, dropout_rate, seed
             )
         if self.activation is None:
-            return self._biased(z)
+            return z if self.bias is None else tf.nn.bias_add(z, self.bias)
         activation = ACTIVATIONS[self.activation]
         if self.is_gated:
             return _gated(self._biased(z), activation.function)
@@ -77,8 +76,8 @@ class Epilogue:
                 return activation.function(dense(x, kernel, units, bias=self.bias))
         norm, options = self.layer_norm if self.normalizes else None, {}
         if norm is not None and not norm.is_rms:
-            gamma, beta = norm.scale_and_offset()
-            options = {"gamma": gamma, "beta": beta, "epsilon": norm.epsilon}
+            beta = tf.zeros_like(norm.gamma) if norm.beta is None else norm.beta
+            options = {"gamma": norm.gamma, "beta": beta, "epsilon": norm.epsilon}
         options |= {"bias": self.bias, "activation": self.activation, "residual": self.residual}
         y = dense(x, kernel, units, **options)
         return rms_norm(y, norm) if norm is not None and norm.is_rms else y
@@ -164,7 +163,8 @@ class _PackedKernel:
             between.bias,
             second.tensors(),
             norm.bias,
-            *norm.layer_norm.scale_and_offset(),
+            norm.layer_norm.gamma,
+            norm.layer_norm.beta,
             inner_units=self.shape[1],
             activation=between.activation,
             epsilon=norm.layer_norm.epsilon,

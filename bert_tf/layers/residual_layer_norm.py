@@ -1,7 +1,6 @@
 """LayerNorm: in BERT, of the sum of the output and the input of a sublayer (post-LN)."""
 
 import keras
-import tensorflow as tf
 
 from bert_tf.base.keras_compat import QuickLayer
 from bert_tf.config import LAYER_NORM_EPSILON
@@ -62,11 +61,6 @@ class ResidualLayerNorm(QuickLayer):
         if self.use_bias:
             self.beta = self.add_weight(name="beta", shape=[size], initializer="zeros")
         self.built = True
-
-    def scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns gamma and beta, both `[H]`."""
-        gamma = tf.convert_to_tensor(self.gamma)
-        return gamma, tf.zeros_like(gamma) if self.beta is None else tf.convert_to_tensor(self.beta)
 
     def call(self, x, residual=None, bias=None, training=False, dropout_seed=None):
         options = {"training": training, "dropout_seed": dropout_seed}

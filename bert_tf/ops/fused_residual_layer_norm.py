@@ -27,7 +27,7 @@ def fused_residual_layer_norm(
     residual: tf.Tensor | None,
     bias: tf.Tensor | None,
     gamma: tf.Tensor,
-    beta: tf.Tensor,
+    beta: tf.Tensor | None,
     epsilon: float = LAYER_NORM_EPSILON,
     dropout_rate: float = 0.0,
     seed: int | tf.Tensor | None = None,
@@ -44,7 +44,7 @@ def fused_residual_layer_norm(
         residual: A tensor with the shape of `x`, or None.
         bias: `[H]`, or None for no bias.
         gamma: `[H]`, the scale.
-        beta: `[H]`, the offset.
+        beta: `[H]`, the offset, or None for zeros.
         epsilon: Added to the variance.
         dropout_rate: The fraction of x + bias that is set to zero, in [0, 1). The rest is scaled
             by 1 / (1 - dropout_rate). Pass 0 when not training.
@@ -75,6 +75,7 @@ def fused_residual_layer_norm(
     x, residual, bias, gamma, beta = float_tensors(
         x=x, residual=residual, bias=bias, gamma=gamma, beta=beta
     )
+    beta = tf.zeros_like(gamma) if beta is None else beta
     check_shapes(x, residual, bias=bias, gamma=gamma, beta=beta)
     dropout_rate, seed = dropout_arguments(dropout_rate, seed)
     epsilon = float(epsilon)

@@ -235,8 +235,10 @@ def varlen_attention(
     """
     qkv, row_splits, distance_bias = native.self_attention_tensors(qkv, row_splits, rule)
     library = None if rule.distance_vectors is not None else native.used_library()
-    if rule.attended_rows is not None or (library is not None and native.has_gpu_kernels()):
-        qkv, rule = rule.rotate_packed(qkv, row_splits)
+    if rule.rotation is not None:
+        has_no_kernel = library is not None and native.has_gpu_kernels()
+        if has_no_kernel or rule.attended_rows is not None:
+            qkv, rule = rule.rotate_packed(qkv, row_splits)
     dropout_rate, seed = native.dropout_arguments(dropout_rate, seed)
     bfloat16_products = native.multiplies_bfloat16(qkv, compute_dtype)
     if rule.attended_rows is not None:

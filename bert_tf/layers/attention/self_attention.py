@@ -116,17 +116,13 @@ class BertSelfAttention(ConfiguredLayer):
         self.head_size = self.config.head_size
         # The columns of the kernel are ordered as [query | key | value], each [n, D]; keys and
         # values are [K, D] if groups of heads share them.
-        units = (self.num_heads + 2 * self.num_key_value_heads) * self.head_size
+        groups = self.config.num_key_value_heads or self.num_heads  # K
+        units = (self.num_heads + 2 * groups) * self.head_size
         bias = self.config.attention_bias
         self.query_key_value = self.make_dense(units, "query_key_value", bias)
         self.dropout_rate = self.config.attention_probs_dropout_prob
         self.seed_generator = new_seed_generator()
         self.precision = FLOAT
-
-    @property
-    def num_key_value_heads(self) -> int:
-        """K, the number of heads of keys and values."""
-        return self.config.num_key_value_heads or self.num_heads
 
     def build(self, input_shape=None):
         self.query_key_value.build([None, self.config.hidden_size])
@@ -143,7 +139,9 @@ class BertSelfAttention(ConfiguredLayer):
         distances: tf.Tensor | None = None,
     ):
         qkv = self.query_key_value.apply(rows, Epilogue())  # [R, H] -> [R, 3nD]
-        qkv = self._split(qkv)  # -> [R, 3, n, D]
+        if self.config.num_key_value_heads:
+            qkv = self._repeated(qkv)  # [R, (n + 2 K) D] -> [R, 3nD]
+        qkv = tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])  # -> [R, 3, n, D]
         dropout_rate = self.dropout_rate if training else 0.0
         if dropout_rate and dropout_seed is None:
             dropout_seed = next_seed(self.seed_generator)
@@ -173,17 +171,18 @@ class BertSelfAttention(ConfiguredLayer):
 
     def _of_distances(self, distances: tf.Tensor) -> tf.Tensor:
         """Returns the queries and keys of vectors of distances: `[S, H]` -> `[S, 2, n, D]`."""
-        return self._split(self.query_key_value.apply(distances, Epilogue()))[:, :2]
+        qkv = self.query_key_value.apply(distances, Epilogue())
+        return tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])[:, :2]
 
-    def _split(self, qkv: tf.Tensor) -> tf.Tensor:
-        """Splits what the dense layer computes into heads: `[R, (n + 2 K) D]` -> `[R, 3, n, D]`."""
-        groups = self.num_key_value_heads
-        if groups != self.num_heads:
-            heads = tf.reshape(qkv, [-1, self.num_heads + 2 * groups, self.head_size])
-            query, *others = tf.split(heads, [self.num_heads, groups, groups], axis=1)
-            repeated = [tf.repeat(one, self.num_heads // groups, axis=1) for one in others]
-            qkv = tf.stack([query, *repeated], axis=1)
-        return tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])
+    def _repeated(self, qkv: tf.Tensor) -> tf.Tensor:
+        """Repeats shared keys and values for their heads: `[R, (n + 2 K) D]` -> `[R, 3nD]`."""
+        groups = self.config.num_key_value_heads
+        heads = tf.reshape(qkv, [-1, self.num_heads + 2 * groups, self.head_size])
+        query, *others = tf.split(heads, [self.num_heads, groups, groups], axis=1)
+        repeated = [tf.repeat(one, self.num_heads // groups, axis=1) for one in others]
+        return tf.reshape(
+            tf.stack([query, *repeated], axis=1), [-1, 3 * query.shape[1] * query.shape[2]]
+        )
 
     def empty_cache(self, num_rows, max_length: int) -> KeyValueCache:
         """Returns an empty cache for `step`, for sequences of at most `max_length` tokens."""
@@ -204,7 +203,8 @@ class BertSelfAttention(ConfiguredLayer):
         Returns:
             `[n, N * D]`, and the cache with the keys and values of the new tokens.
         """
-        qkv = self._split(self.query_key_value(rows))  # [n, 3ND] -> [n, 3, N, D]
+        heads = [self.num_heads, self.head_size]
+        qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [n, 3ND] -> [n, 3, N, D]
         query, key, value = tf.unstack(qkv, axis=1)  # 3 of [n, N, D]
         cache = cache.append(position, key, value)
         known = [prefix] if prefix else []
