@@ -95,7 +95,7 @@ def pack(
     # and all of `second`. A slice is its first place and its length, both [B].
     special = tf.cast(tf.stack([cls_id, sep_id] * 2), first.dtype)
     one = tf.ones_like(length)
-    cls, sep, second_cls, last_sep = ((place * one, one) for place in range(4))
+    cls, sep, second_cls, last_sep = (0 * one, one), (one, one), (2 * one, one), (3 * one, one)
     values = [special, first.values]
     slices = [cls, *_slices(first, length, truncation_side, 4), sep]
     if second is not None:

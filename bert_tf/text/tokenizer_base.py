@@ -163,7 +163,8 @@ class Tokenizer:
 
     def _form(self, pad_id, truncation="longest_first"):
         ids = self.cls_token_id, self.sep_token_id, pad_id
-        return *ids, truncation, self.truncation_side, *self._pair_form
+        pair = self.separators, self.has_segments, self.repeats_cls
+        return *ids, truncation, self.truncation_side, *pair
 
     def kind_of(self, columns: list[tf.Tensor]) -> Hashable:
         """Returns what a graph for these strings `[B]` and others of their kind depends on.
@@ -214,12 +215,9 @@ class Tokenizer:
         The ids may be any numbers, to see where in a row each of them comes from. The arguments and
         the results are those of `bert_tf.text.packing.pack`.
         """
-        form = truncation, self.truncation_side, *self._pair_form
+        pair = self.separators, self.has_segments, self.repeats_cls
+        form = truncation, self.truncation_side, *pair
         return packing.pack(first, second, cls_id, sep_id, max_length, *form)
-
-    @property
-    def _pair_form(self) -> tuple[int, bool, bool]:
-        return self.separators, self.has_segments, self.repeats_cls
 
     def pieces(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to pieces: like `tokenize`, but returns strings.
