@@ -1,6 +1,9 @@
 """Random strings that look for trouble: every plane, and much of what tokenizers get wrong."""
 
 import random
+from collections.abc import Iterator, Sequence
+
+STRINGS_AT_A_TIME = 5_000
 
 TROUBLE = [
     "\0",
@@ -156,3 +159,17 @@ def random_ascii(generator: random.Random) -> str:
     )
     length = generator.choice([0, 1, 5, 30, 199, 200, 201, 450])
     return "".join(generator.choice(alphabet) for _ in range(length))
+
+
+def batches(number: int, inserted: Sequence[str], seed: int = 0) -> Iterator[list[str]]:
+    """Yields random strings with up to three of the `inserted` ones in each."""
+    generator = random.Random(seed)
+    for start in range(0, number, STRINGS_AT_A_TIME):
+        batch = []
+        for index in range(min(STRINGS_AT_A_TIME, number - start)):
+            text = (random_ascii if index % 5 == 0 else random_string)(generator)
+            for _ in range(generator.randint(0, 3)):
+                place = generator.randint(0, len(text))
+                text = text[:place] + generator.choice(inserted) + text[place:]
+            batch.append(text)
+        yield batch

@@ -78,6 +78,14 @@ def hugging_face(definition):
     return tokenizers.Tokenizer.from_str(json.dumps(definition))
 
 
+def assert_same(texts, received, expected):
+    different = [i for i in range(len(texts)) if list(received[i]) != list(expected[i])]
+    assert not different, (
+        f"{len(different)} of {len(texts)} differ, first {texts[different[0]]!a}: "
+        f"received {received[different[0]]}, expected {expected[different[0]]}"
+    )
+
+
 def merged(word, merges):
     """Byte-pair encoding of a word, one merge at a time."""
     ranks = {tuple(merge): rank for rank, merge in enumerate(merges)}

@@ -10,6 +10,7 @@ import pytest
 from bert_tf.text import SubwordTokenizer, byte_characters, load_tokenizer
 from tests.text import fuzz
 from tests.text.subwords import (
+    assert_same,
     bpe_definition,
     hugging_face,
     merged,
@@ -18,7 +19,6 @@ from tests.text.subwords import (
 )
 
 FEW, MANY = 1_000, 200_000  # strings
-STRINGS_AT_A_TIME = 5_000
 INSERTED = ["<s>", "</s>", "<mask>", "<pad>", "<unk>", " <mask> ", "[MASK]", "  ", "\n", "''", "``"]
 INSERTED += [
     "'s",
@@ -32,19 +32,6 @@ INSERTED += [
     "9,",
     "ＡＢ",
 ]
-
-
-def fuzzed(number, seed=0):
-    generator = random.Random(seed)
-    for start in range(0, number, STRINGS_AT_A_TIME):
-        batch = []
-        for index in range(min(STRINGS_AT_A_TIME, number - start)):
-            text = (fuzz.random_ascii if index % 5 == 0 else fuzz.random_string)(generator)
-            for _ in range(generator.randint(0, 3)):
-                place = generator.randint(0, len(text))
-                text = text[:place] + generator.choice(INSERTED) + text[place:]
-            batch.append(text)
-        yield batch
 
 
 @pytest.fixture(scope="module")
@@ -189,17 +176,9 @@ def both(request, texts, tmp_path_factory):
     return load_tokenizer(directory), expected
 
 
-def assert_same(texts, received, expected):
-    different = [i for i in range(len(texts)) if list(received[i]) != list(expected[i])]
-    assert not different, (
-        f"{len(different)} of {len(texts)} differ, first {texts[different[0]]!a}: "
-        f"received {received[different[0]]}, expected {expected[different[0]]}"
-    )
-
-
 def test_ids_of_fuzzed_strings(both, is_full):
     tokenizer, expected = both
-    for texts in fuzzed(MANY if is_full else FEW):
+    for texts in fuzz.batches(MANY if is_full else FEW, INSERTED):
         encodings = expected.encode_batch(texts, add_special_tokens=False)
         pieces = tokenizer.tokenize_with_offsets(texts)
         assert_same(texts, pieces.ids.to_list(), [encoding.ids for encoding in encodings])

@@ -18,6 +18,7 @@ from bert_tf.errors import ConfigError, DataError, UserError
 from bert_tf.text import BertTokenizer, SubwordTokenizer, load_tokenizer
 from tests.serving.operations import operations
 from tests.text.subwords import (
+    SPECIAL,
     added,
     bpe_definition,
     charsmap,
@@ -252,9 +253,12 @@ def write_files(directory, name):
     """The files of each form that `load_tokenizer` knows."""
     special = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
     pieces = [(piece, score, 1) for piece, score in PIECES]
-    if name == "roberta":
-        definition = bpe_definition(MERGES)["model"]
-        (directory / "vocab.json").write_text(json.dumps(definition["vocab"]), "utf-8")
+    if name in ("roberta", "deberta"):
+        vocab = bpe_definition(MERGES)["model"]["vocab"]
+        if name == "deberta":
+            others = dict(zip(SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
+            vocab = {others.get(piece, piece): index for piece, index in vocab.items()}
+        (directory / "vocab.json").write_text(json.dumps(vocab), "utf-8")
         merges = "\n".join(" ".join(merge) for merge in MERGES)
         (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", "utf-8")
     elif name == "albert":
@@ -262,6 +266,16 @@ def write_files(directory, name):
         special = [(token, 0.0, 2 if token == "<unk>" else 3) for token in names]
         content = sentencepiece_model([*special, *pieces, ("9,", -1.0, 1)], {"é": "e"}, unk_id=1)
         (directory / "spiece.model").write_bytes(content)
+    elif name == "deberta-v2":
+        special = [(f"[{token}]", 0.0, 3) for token in ("PAD", "CLS", "SEP")]
+        special.append(("[UNK]", 0.0, 2))
+        content = sentencepiece_model([*special, *pieces], {"ｈ": "h"}, unk_id=3)
+        (directory / "spm.model").write_bytes(content)
+    elif name == "rembert":
+        special = [("<pad>", 0.0, 3), ("</s>", 0.0, 3), ("<unk>", 0.0, 2)]
+        special += [(f"[{token}]", 0.0, 4) for token in ("CLS", "SEP", "MASK")]
+        content = sentencepiece_model([*special, *pieces], {"ｈ": "h"}, unk_id=2)
+        (directory / "sentencepiece.model").write_bytes(content)
     else:
         content = sentencepiece_model([*special, *pieces])
         (directory / "sentencepiece.bpe.model").write_bytes(content)
@@ -274,8 +288,12 @@ def test_files_of_each_family(tmp_path):
         "roberta": (267, 0, 2, 1, 3, 4),
         "xlm-roberta": (11, 0, 2, 1, 3, 10),
         "camembert": (14, 5, 6, 1, 3, 13),
+        "deberta": (267, 0, 2, 1, 3, 4),
+        "deberta-v2": (11, 1, 2, 0, 3, 10),
+        "rembert": (12, 3, 4, 0, 2, 5),
         "albert": (12, 2, 3, 0, 1, 4),
     }
+    spelled = {"deberta-v2": ["[UNK]"], "rembert": ["<unk>", "▁"]}  # the end of a text
     for name, numbers in expected.items():
         directory = tmp_path / name
         directory.mkdir()
@@ -284,11 +302,15 @@ def test_files_of_each_family(tmp_path):
         ids = [getattr(tokenizer, f"{t}_token_id") for t in ("cls", "sep", "pad", "unk", "mask")]
         assert (tokenizer.vocab_size, *ids) == numbers
         assert (tokenizer.separators, tokenizer.has_segments) == (
-            (1, True) if name == "albert" else (2, False)
+            (2, False) if name in ("roberta", "xlm-roberta", "camembert") else (1, True)
         )
         # sentencepiece's ids, and those of fairseq, which are 1 or 4 higher.
-        places = {"albert": 6, "xlm-roberta": 3 + 2, "camembert": 4 + 4}
-        assert name == "roberta" or tokenizer.vocabulary[places[name]] == "▁hello"
+        places = {"albert": 6, "xlm-roberta": 3 + 2, "camembert": 4 + 4, "deberta-v2": 5}
+        places |= {"rembert": 7, "roberta": -2, "deberta": -2}
+        assert tokenizer.vocabulary[places[name]] in ("▁hello", "Ġhello")
+        if name in spelled:
+            words = ["▁hello", "▁hello", "[MASK]", "▁", *spelled[name]]
+            assert spell(tokenizer, [" ｈello  hello [MASK] H "]) == [words]
         tokenizer.save_pretrained(tmp_path / "saved" / name)
         saved = load_tokenizer(tmp_path / "saved" / name)
         assert saved.get_config() == tokenizer.get_config()
@@ -406,6 +428,20 @@ BAD = [
     ("bpe", ["model", "end_of_word_suffix"], "</w>", DataError, "suffix"),
     ("bpe", ["pre_tokenizer"], None, ConfigError, "`pre_tokenizer`"),
     ("bpe", ["pre_tokenizer", "use_regex"], False, ConfigError, "`pre_tokenizer`"),
+    (
+        "bpe",
+        ["pre_tokenizer"],
+        {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": "Isolated"},
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            ],
+        },
+        ConfigError,
+        "`pre_tokenizer`",
+    ),
+    ("bpe", ["model", "ignore_merges"], 1, DataError, "ignore_merges"),
     ("bpe", ["pre_tokenizer"], {"type": "Sequence", "pretokenizers": 3}, ConfigError, "must be"),
     ("bpe", ["post_processor"], None, ConfigError, "`post_processor`"),
     ("bpe", ["post_processor", "cls"], ["no", 7], ConfigError, "`post_processor`"),

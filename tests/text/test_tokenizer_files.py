@@ -171,6 +171,7 @@ def test_rows_follow_truncation_and_padding(tmp_path):
         ({}, {"word_tokenizer_type": "mecab"}, "`word_tokenizer_type`"),
         ({}, {"subword_tokenizer_type": "character"}, "`subword_tokenizer_type`"),
         ({}, {"tokenizer_class": "RoFormerTokenizerFast"}, "`tokenizer_class`"),
+        ({}, {"split_by_punct": True}, "`split_by_punct`"),
         ({}, {"add_eos_token": True}, "`add_eos_token`"),
         ({}, {"unk_token": "b"}, "`unk_token`"),
         ({}, {"sep_token": "b"}, "`sep_token`"),
@@ -182,6 +183,16 @@ def test_what_changes_ids_is_refused_by_name(parts, config, message, tmp_path):
     with pytest.raises(UserError, match=message) as error:
         load_tokenizer(directory)
     assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "key, value", [("model_type", "roformer"), ("tokenizer_class", "BertJapaneseTokenizer")]
+)
+def test_the_model_names_the_tokenizer_if_its_files_do_not(key, value, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({key: value}))
+    with pytest.raises(UserError, match=rf"`{key}` in {tmp_path}/config\.json"):
+        load_tokenizer(write(tmp_path, wordpiece_definition()))
+    load_tokenizer(write(tmp_path, wordpiece_definition(), tokenizer_class="BertTokenizer"))
 
 
 def test_null_is_as_a_key_that_is_missing(tmp_path):
