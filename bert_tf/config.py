@@ -400,7 +400,7 @@ class BertConfig:
         if not self.pruned_heads:
             del values["pruned_heads"]
         values["model_type"], family = self.model_type, FAMILIES[self.model_type]
-        named = {name: getattr(self, name) for name in {*SWITCHES} & {*family.defaults}}
+        named = {name: getattr(self, name) for name in SWITCHES if name in family.defaults}
         values |= {name: value for name, value in named.items() if value is not None}
         values.setdefault("position_embedding_type", ABSOLUTE)
         return {**extra, **family.write(values)}
@@ -485,7 +485,7 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
     rule = f"must be one of {_NETWORKS}{why}: see docs/checkpoints.md"
     require(name in FAMILIES, rule, model_type=name)
     family = FAMILIES[name]
-    only = {key: _ONLY_VALUES[key] for key in {*_ONLY_VALUES} - {*family.fixed}}
+    only = {key: value for key, value in _ONLY_VALUES.items() if key not in family.fixed}
     for key, value in {**only, **family.only}.items():
         rule = f"must be {value!r} for model_type={name!r}: see docs/checkpoints.md"
         require(values.get(key) in (None, value), rule, **{key: values.get(key)})
