@@ -167,6 +167,8 @@ class AttentionRule:
         """Returns `[R, 3, N, D]` with turned queries and keys, and the rule without `rotation`."""
         if self.rotation is None:
             return qkv, self
+        qkv = tf.ensure_shape(qkv, [None, 3, None, None])
+        row_splits = tf.ensure_shape(row_splits, [None])
         rows = tf.range(tf.shape(qkv, out_type=row_splits.dtype)[0])  # [R]
         sequences = tf.searchsorted(row_splits[1:], rows, side="right")
         places = rows - tf.gather(row_splits, sequences)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.ops.quantized_attention import MAX_QUANTIZED_LENGTH
-from tests.ops import numpy_quantized_attention
+from tests.ops import numpy_quantized_attention, numpy_varlen_attention
 from tests.ops.backends import BACKENDS
 
 
@@ -42,6 +42,23 @@ def test_nearly_all_outputs_are_those_of_the_formula(backend):
     is_near = np.isclose(output, expected, rtol=1e-5, atol=1e-5)
     assert is_near.mean() > 0.95
     np.testing.assert_allclose(output, expected, atol=0.02)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rotation_turns_queries_and_keys_before_they_are_quantized(backend):
+    qkv, splits = _qkv(150), [0, 20, 20, 150]
+    angles = np.outer(np.arange(130), 0.9 ** np.arange(20))
+    rotation = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    turned = numpy_varlen_attention.turned(qkv, splits, rotation)
+    expected = numpy_quantized_attention.quantized_attention(turned, splits)
+    rule = ops.AttentionRule(rotation=tf.constant(rotation))
+
+    @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None, tf.int32)])
+    def attend(qkv, splits):
+        return ops.quantized_attention(qkv, splits, rule)
+
+    with ops.backend(backend):
+        np.testing.assert_allclose(attend(qkv, splits), expected, atol=0.02)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

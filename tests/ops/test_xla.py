@@ -112,7 +112,7 @@ def _dense_op(epsilon):
     (lambda: _attention_op(rotation=[tf.zeros([2, 6])]), r"6\], qkv.shape=\[2,3,2,4\]"),
     (lambda: _attention_op(rotation=[tf.zeros([4])]), r"must have shape \[places, an even"),
     (lambda: _attention_op(rotation=[tf.zeros([2, 4])] * 2), "num_rotation` must be 0 or 1"),
-    (lambda: _attention_op(rotation=[tf.zeros([1, 4])]), "2 tokens in sequence 0. Make a longer"),
+    (lambda: _attention_op(rotation=[tf.zeros([1, 4])]), "2 tokens in sequence 0|0 on a GPU"),
 ])  # fmt: skip
 def test_the_same_is_refused(call, said, compiled):
     # What only a hand-made graph can ask for: the Python functions check first.
