@@ -42,7 +42,7 @@ class RotaryFamily(Family):
         base = base_of(values.pop("rope_parameters", None), values)
         values.pop("rope_scaling", None)
         size = values.pop("head_dim", None)
-        hidden, heads = (values.get(key, 1) for key in ("hidden_size", "num_attention_heads"))
+        hidden, heads = values.get("hidden_size", 768), values.get("num_attention_heads", 12)
         rule = "must be hidden_size / num_attention_heads"
         sizes = {"hidden_size": hidden, "num_attention_heads": heads}
         require(size in (None, hidden // heads), rule, ConfigError, head_dim=size, **sizes)
@@ -53,9 +53,26 @@ class RotaryFamily(Family):
         return {**values, "rope_parameters": parameters_of(values.pop("rope_theta"))}
 
 
+class _NomicBert(RotaryFamily):
+    """NomicBERT, whose published files have GPT-2's names of keys."""
+
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        values = {key: value for key, value in values.items() if key not in self.only}
+        return super().read({_GPT2_KEYS.get(key, key): value for key, value in values.items()})
+
+
+_GPT2_KEYS = {
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size",
+    "n_positions": "max_position_embeddings",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "rotary_emb_base": "rope_theta",
+}
 _PLAIN = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _GATED = {"position_embedding_type": "rotary", "gated_mlp": True}
-NOMIC_BERT = RotaryFamily(
+NOMIC_BERT = _NomicBert(
     "NomicBert",
     defaults={
         **_PLAIN,
@@ -65,6 +82,14 @@ NOMIC_BERT = RotaryFamily(
         "rope_theta": 1000.0,
     },
     fixed={**_GATED, "attention_bias": False, "mlp_bias": False},
+    only={
+        "activation_function": "swiglu",
+        "rotary_emb_fraction": 1.0,
+        **dict.fromkeys(("prenorm", "parallel_block", "use_rms_norm", "causal"), False),
+        **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), False),
+        "rotary_emb_interleaved": False,
+        **dict.fromkeys(("rotary_scaling_factor", "rotary_emb_scale_base", "num_experts")),
+    },
 )
 GTE = RotaryFamily(
     "Gte",

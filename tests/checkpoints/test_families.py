@@ -809,6 +809,9 @@ def test_other_networks_are_refused_by_name(name, folder_of, tmp_path):
         ("modernbert", {"layer_types": ["sliding_attention", "full_attention"]}),
         ("modernbert", {"decoder_bias": False}),
         ("nomic_bert", {"head_dim": 16}),
+        ("nomic_bert", {"n_layer": 4}),
+        ("nomic_bert", {"rotary_scaling_factor": 2}),
+        ("nomic_bert", {"activation_function": "geglu"}),
         ("gte", {"rope_scaling": {"type": "ntk", "factor": 2.0}}),
         ("eurobert", {"num_key_value_heads": 3}),
         ("deberta-v2", {"pos_att_type": ["c2p"]}),
@@ -822,6 +825,21 @@ def test_bad_configurations(name, changes, folder_of, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises((ConfigError, CheckpointError)):
         BertBackbone.from_pretrained(tmp_path)
+
+
+def test_nomic_bert_with_the_keys_of_its_published_files(folder_of, tmp_path):
+    shutil.copytree(folder_of("nomic_bert"), tmp_path, dirs_exist_ok=True)
+    sizes = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": 48, "n_positions": 40}
+    switches = {"activation_function": "swiglu", "prenorm": False, "rotary_emb_interleaved": False}
+    values = {"model_type": "nomic_bert", "vocab_size": 60, "rotary_emb_base": 1000.0}
+    (tmp_path / "config.json").write_text(json.dumps({**values, **sizes, **switches}))
+    opened, expected = (
+        BertBackbone.from_pretrained(tmp_path),
+        random_model("nomic_bert", BertBackbone),
+    )
+    for one, other in zip(opened.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert opened.config.hidden_size == 32 and opened.config.rope_theta == 1000.0
 
 
 def test_missing_tensors_are_named_as_in_the_file(folder_of, tmp_path):
