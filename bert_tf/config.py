@@ -84,6 +84,7 @@ _SIZE = integer(least=1)
 _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _THETA = number("above 1", lambda value: value > 1)
+_AT_LEAST_1 = number("at least 1", lambda value: value >= 1)
 _BUCKETS = integer(4, 511)  # a quarter of them have one distance each, which must be below 128
 _ACTIVATION = Kind(
     f"one of {sorted(ACTIVATION_NAMES)}",
@@ -150,6 +151,8 @@ class BertConfig:
             for. -1 means `max_position_embeddings`.
         rope_theta: With "rotary", the base of the angles: for a head of size D, angle c of
             position p is `p * rope_theta ** (-2 c / D)`.
+        rope_scaling_factor: With "rotary", f of static NTK scaling: the base is `f * rope_theta`,
+            and all angles are divided by `f ** (2 / D)` (Su Jianlin 2023, kexue.fm/archives/9706).
         local_rope_theta: The base in blocks with a window; None means `rope_theta`.
         global_attn_every_n_layers: With a window, every n-th block, beginning with the first,
             attends to whole sequences. None means that no block does.
@@ -213,6 +216,7 @@ class BertConfig:
     position_buckets: int = _field(-1, integer(least=-1), _SWITCH)
     max_relative_positions: int = _field(-1, integer(least=-1), _SWITCH)
     rope_theta: float = _field(10_000.0, _THETA, _SWITCH)
+    rope_scaling_factor: float = _field(1.0, _AT_LEAST_1, _SWITCH)
     local_rope_theta: float | None = _field(None, optional(_THETA), _SWITCH)
     global_attn_every_n_layers: int | None = _field(None, optional(_SIZE), _SWITCH)
     norm_first: bool = _field(False, FLAG, _SWITCH)
@@ -450,6 +454,8 @@ _EXTRA = {
     "bert_tf": optional(OBJECT),  # a model's class and options, which `checkpoints` reads
 }
 _LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _kinds(BertConfig).items()}
+# Other programs have other names for it, which families check.
+_LACKABLE_FIELDS["position_embedding_type"] = optional(text())
 _OWN_FIELDS = {
     name: _LACKABLE_FIELDS[name] for name in (*_TF1_FIELDS, *SWITCHES) if name in _LACKABLE_FIELDS
 }

@@ -63,6 +63,7 @@ class RenamedSource:
         names: Our names -> those of the source.
         format: The format of our names; None for that of the source.
         in_file: Returns what a file would call a tensor that it lacks, for error messages.
+        change: Returns the values of a tensor, by our name, for those in the file; None for those.
 
     Attributes:
         aliases: Our names -> the one of several names that the source has for a tensor.
@@ -74,15 +75,18 @@ class RenamedSource:
         names: Mapping[str, str],
         format: str | None = None,
         in_file: Callable[[str], str] = str,
+        change: Callable[[str, np.ndarray], np.ndarray] | None = None,
     ):
         self.path, self.format = source.path, format or source.format
         self._source, self._names, self._in_file = source, names, in_file
+        self._change = change
         shapes, aliases = source.shapes, getattr(source, "aliases", {})
         self.shapes = {name: shapes[theirs] for name, theirs in names.items()}
         self.aliases = {name: aliases.get(theirs, theirs) for name, theirs in names.items()}
 
     def read(self, name: str) -> np.ndarray:
-        return self._source.read(self._names[name])
+        values = self._source.read(self._names[name])
+        return values if self._change is None else self._change(name, values)
 
     def name_in_file(self, name: str) -> str:
         """Returns what the file calls a tensor, or would if it held it."""

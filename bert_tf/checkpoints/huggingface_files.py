@@ -22,7 +22,9 @@ from bert_tf.base.tensor_source import JoinedSource, RenamedSource, SplitSource,
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.torch_source import TorchSource
+from bert_tf.config import BertConfig
 from bert_tf.families.network_families import BERT, BERT_GENERATION, FAMILIES
+from bert_tf.families.roformer import check_table, halves_of_heads, pairs_of_heads, position_table
 
 # The endings of the names of a family's classes -> of BERT's with the same heads.
 _SEQUENCE, _CHOICE = "ForSequenceClassification", "ForMultipleChoice"
@@ -35,6 +37,8 @@ _CLASSES = {
     "electra": {**_MOST, "ForPreTraining": "ForReplacedTokenDetection"},
     "nomic_bert": _FEW,
     "gte": _FEW,
+    "new": _MOST,
+    "roformer": {name: name for name in _MOST if name != _CHOICE},
     "eurobert": {name: name for name in ("Model", _SEQUENCE, _TAGS)},
     "rembert": {name: name for name in _MOST if name != "ForMaskedLM"},
 }
@@ -50,6 +54,18 @@ _ROBERTA = {
     **_CLASSIFIER,
     "lm_head.dense": "cls.predictions.transform.dense",
     "lm_head.layer_norm": "cls.predictions.transform.LayerNorm",
+    "lm_head": "cls.predictions",
+}
+_GTE = {
+    f"{_BLOCK}.attention.qkv_proj": _QUERY_KEY_VALUE,
+    f"{_BLOCK}.attention.o_proj": f"{_BLOCK}.attention.output.dense",
+    f"{_BLOCK}.attn_ln": f"{_BLOCK}.attention.output.LayerNorm",
+    f"{_BLOCK}.mlp.up_gate_proj": (f"{_BLOCK}.intermediate.up", f"{_BLOCK}.intermediate.gate"),
+    f"{_BLOCK}.mlp.down_proj": f"{_BLOCK}.output.dense",
+    f"{_BLOCK}.mlp_ln": f"{_BLOCK}.output.LayerNorm",
+    "lm_head.dense": "cls.predictions.transform.dense",
+    "lm_head.norm": "cls.predictions.transform.LayerNorm",
+    "lm_head.decoder.bias": "cls.predictions.bias",
     "lm_head": "cls.predictions",
 }
 # How names begin, of theirs -> ours; {} is the number of a block. The first that fits is applied.
@@ -147,18 +163,8 @@ _RULES = {
         "encoder.layers.{}.norm2": f"{_BLOCK}.output.LayerNorm",
         "cls.predictions.transform.layer_norm": "cls.predictions.transform.LayerNorm",
     },
-    "gte": {
-        f"{_BLOCK}.attention.qkv_proj": _QUERY_KEY_VALUE,
-        f"{_BLOCK}.attention.o_proj": f"{_BLOCK}.attention.output.dense",
-        f"{_BLOCK}.attn_ln": f"{_BLOCK}.attention.output.LayerNorm",
-        f"{_BLOCK}.mlp.up_gate_proj": (f"{_BLOCK}.intermediate.up", f"{_BLOCK}.intermediate.gate"),
-        f"{_BLOCK}.mlp.down_proj": f"{_BLOCK}.output.dense",
-        f"{_BLOCK}.mlp_ln": f"{_BLOCK}.output.LayerNorm",
-        "lm_head.dense": "cls.predictions.transform.dense",
-        "lm_head.norm": "cls.predictions.transform.LayerNorm",
-        "lm_head.decoder.bias": "cls.predictions.bias",
-        "lm_head": "cls.predictions",
-    },
+    "gte": _GTE,
+    "new": _GTE,
     "eurobert": {
         "embed_tokens": "embeddings.word_embeddings",
         "layers.{}.self_attn.q_proj": f"{_BLOCK}.attention.self.query",
@@ -188,6 +194,7 @@ _HEAD_RULES = {
         **dict.fromkeys((_SEQUENCE, _TAGS, _CHOICE), _PREDICTION_HEAD),
     },
     "eurobert": {_SEQUENCE: {"dense": _POOLER}},
+    "roformer": {_SEQUENCE: _CLASSIFIER},
     "deberta-v2": {ending: {_POOLER: _POOLER} for ending in (_SEQUENCE, _CHOICE)},
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
@@ -196,6 +203,7 @@ _ENCODER_PARTS = (
     *("embed_tokens", "emb_ln", "LayerNorm"),
 )
 _BERT_PREFIX = "bert."
+_TURNED = re.compile(r"encoder\.layer\.\d+\.attention\.self\.(query|key)\.")
 # What precedes the names of the encoder's layers in models with a head. All modules of XLM-R and
 # CamemBERT are RoBERTa's.
 _PREFIXES = {name: f"{name}." for name in FAMILIES} | {BERT_GENERATION: _BERT_PREFIX}
@@ -221,8 +229,9 @@ def family_class(name: str, model_type: str) -> str | None:
     return name if model_type == BERT else _classes(model_type).get(name)
 
 
-def by_bert_names(source: TensorSource, model_type: str, architecture: str) -> TensorSource:
+def by_bert_names(source: TensorSource, config: BertConfig, architecture: str) -> TensorSource:
     """Returns the tensors of a family's file, of the class `architecture`, by BERT's names."""
+    model_type = config.model_type
     prefix = _PREFIXES[model_type]
     translate = _translation(model_type, reads=True, architecture=architecture)
     parts = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
@@ -234,21 +243,37 @@ def by_bert_names(source: TensorSource, model_type: str, architecture: str) -> T
     winners = {ours[name]: name for name in renamed_last}
     names = {ours[name] if winners[ours[name]] == name else name: name for name in source.shapes}
     in_file = _translation(model_type, reads=False, architecture=architecture)
-    return RenamedSource(source, names, in_file=in_file)
+    change = None
+    if FAMILIES[model_type].turns_neighbours:
+        check_table(source, config.head_size)
+        change = functools.partial(_of_heads, halves_of_heads, config.head_size)
+    return RenamedSource(source, names, in_file=in_file, change=change)
 
 
-def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: str) -> dict:
+def _of_heads(order, head_size, name, values):
+    """Returns the values of a tensor, with the columns of queries and keys in another order."""
+    return order(values, head_size) if _TURNED.match(name) else values
+
+
+def names_of(tensors: Mapping[str, np.ndarray], config: BertConfig, architecture: str) -> dict:
     """Returns tensors by a family's names, for the class `architecture` that is written.
 
     Tensors of the encoder begin with "bert." if there is a head.
     """
-    family = FAMILIES[model_type]
+    model_type, family = config.model_type, FAMILIES[config.model_type]
+    if family.turns_neighbours:
+        has_head = any(name.startswith(_BERT_PREFIX) for name in tensors)
+        table = position_table(config.max_position_embeddings, config.head_size)
+        table = {_BERT_PREFIX * has_head + name: values for name, values in table.items()}
+        tensors = {**tensors, **table}
     has_pooler = family.has_pooler or _POOLER in _head_rules(model_type, architecture).values()
     translate = _translation(model_type, reads=False, architecture=architecture)
     back = _translation(model_type, reads=True, architecture=architecture)
     named, parts = {}, {}
     for name, values in tensors.items():
         ours = name.removeprefix(_BERT_PREFIX)
+        if family.turns_neighbours:
+            values = _of_heads(pairs_of_heads, config.head_size, ours, values)
         body, is_pooler = translate(ours), ours.startswith("pooler.")
         if is_pooler and not has_pooler:
             continue

@@ -191,7 +191,7 @@ def _open_huggingface(directory, path, config_file, allow_decoder, modules=None)
     names = config.extra.get("architectures") or ()
     architectures = tuple(bert_class(name, model_type) for name in names)
     if model_type not in BERTS:
-        source = by_bert_names(source, model_type, names[0] if names else "Model")
+        source = by_bert_names(source, config, names[0] if names else "Model")
     listed = module_files.read_modules(modules)
     opened = OpenedDirectory(modules, listed, config, architectures, source)
     model = _described(opened)

@@ -144,7 +144,7 @@ def _write_huggingface(model, directory):
     else:
         config = backbone_of(model).config.to_huggingface()
         config.pop("tie_word_embeddings", None)  # as by default, the head has no table of its own
-        tensors = names_of(tensors, config["model_type"], architecture)
+        tensors = names_of(tensors, backbone_of(model).config, architecture)
     for key in _STALE_KEYS:
         config.pop(key, None)
     if "id2label" in head:

@@ -26,6 +26,8 @@ class Family:
     masked_lm_act: str | None = None  # of its masked-LM head; None for `hidden_act`
     # Whether its class without a head has a pooler. Otherwise only heads have one.
     has_pooler: bool = True
+    # Whether its rotations turn neighbouring columns of a head (`families/roformer.py`).
+    turns_neighbours: bool = False
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of a file under the names of `BertConfig`'s fields."""

@@ -10,7 +10,8 @@ from bert_tf.families.deberta import DEBERTA_V2
 from bert_tf.families.ernie import ERNIE
 from bert_tf.families.family import Family
 from bert_tf.families.modernbert import MODERNBERT
-from bert_tf.families.rotary import EUROBERT, GTE, NOMIC_BERT
+from bert_tf.families.roformer import ROFORMER
+from bert_tf.families.rotary import EUROBERT, GTE, NEW, NOMIC_BERT
 
 # Hugging Face's names (config.json, `model_type`).
 BERT, BERT_GENERATION = "bert", "bert-generation"
@@ -145,12 +146,12 @@ FAMILIES = {
     "modernbert": MODERNBERT,
     "nomic_bert": NOMIC_BERT,
     "gte": GTE,
+    "new": NEW,
+    "roformer": ROFORMER,
     "eurobert": EUROBERT,
 }
 # Networks that look like BERT's and are not.
 REFUSED = {
     "deberta": "its attention also depends on the distance of tokens",
-    "new": "its angles are scaled",
-    "roformer": "its rotations pair columns that are neighbours",
     "jina_embeddings_v3": "it has adapters for its tasks",
 }

@@ -1,8 +1,9 @@
 """Families with rotary positions: how their `config.json` says the base of the angles.
 
 Sources: `transformers`, modeling_rope_utils.py; configuration_nomic_bert.py, configuration_gte.py
-and configuration_eurobert.py of version 5. Nussbaum et al. 2024 (arXiv 2402.01613) for NomicBERT,
-Zhang et al. 2024 (2407.19669) for GTE, Boizard et al. 2025 (2503.05500) for EuroBERT.
+and configuration_eurobert.py of version 5; vllm-project/vllm, ntk_scaling_rope.py. Nussbaum et al.
+2024 (arXiv 2402.01613) for NomicBERT, Zhang et al. 2024 (2407.19669) for GTE, Boizard et al. 2025
+(2503.05500) for EuroBERT.
 """
 
 from collections.abc import Mapping
@@ -51,6 +52,25 @@ class RotaryFamily(Family):
     def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(super().write(values))
         return {**values, "rope_parameters": parameters_of(values.pop("rope_theta"))}
+
+
+class _New(Family):
+    """GTE as published by Alibaba-NLP, with code of its own: `model_type` "new"."""
+
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        values = {key: value for key, value in values.items() if key not in self.only}
+        scaling = values.pop("rope_scaling", None) or {"type": "ntk", "factor": 1.0}
+        is_ntk = isinstance(scaling, Mapping) and scaling.get("type") == "ntk"
+        is_ntk = is_ntk and scaling.get("mixed_b") is None and "factor" in scaling
+        rule = "must be null, or have the type 'ntk', a factor and no mixed_b"
+        require(is_ntk, rule, ConfigError, rope_scaling=scaling)
+        return super().read({**values, "rope_scaling_factor": scaling["factor"]})
+
+    def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        values = {**super().write(values), **self.only}
+        factor = values.pop("rope_scaling_factor")
+        scaling = None if factor == 1.0 else {"type": "ntk", "factor": factor}
+        return {**values, "rope_scaling": scaling}
 
 
 class _NomicBert(RotaryFamily):
@@ -103,6 +123,24 @@ GTE = RotaryFamily(
     },
     fixed={**_GATED, "mlp_bias": False, "mlp_output_bias": True},
     masked_lm_act="gelu",
+)
+NEW = _New(
+    "New",
+    defaults={
+        "vocab_size": 30528,
+        "attention_probs_dropout_prob": 0.0,
+        "type_vocab_size": 1,
+        "max_position_embeddings": 2048,
+        "rope_theta": 10_000.0,
+        "rope_scaling_factor": 1.0,
+    },
+    fixed=GTE.fixed,
+    only={
+        "position_embedding_type": "rope",
+        "layer_norm_type": "layer_norm",
+        "pack_qkv": True,
+        **dict.fromkeys(("logn_attention_scale", "logn_attention_clip1"), False),
+    },
 )
 EUROBERT = RotaryFamily(
     "EuroBert",

@@ -134,7 +134,8 @@ class BertEncoder(ConfiguredLayer):
         if config.position_embedding_type == ROTARY:
             length, bases = tf.shape(layout.padding_mask)[1], [config.rope_theta]
             bases.append(config.local_rope_theta or config.rope_theta)
-            turns = {base: rotation(length, config.head_size, base) for base in {*bases}}
+            factor = config.rope_scaling_factor
+            turns = {base: rotation(length, config.head_size, base, factor) for base in {*bases}}
             wide, rule = (
                 dataclasses.replace(one, rotation=turns[base])
                 for one, base in zip((wide, rule), bases, strict=True)

@@ -59,6 +59,7 @@ OWN_SIZES = {
     },
 }
 OWN_SIZES["rembert"] = {"input_embedding_size": 16}
+OWN_SIZES["roformer"] = {"embedding_size": 32}
 OWN_SIZES["ernie"] = {"use_task_id": True}
 OWN_SIZES["deberta-v2"] = {
     "relative_attention": True,
@@ -77,6 +78,7 @@ OWN_FIELDS = {
     "albert": {"embedding_size": 16},
     "mpnet": {"relative_attention_num_buckets": 32},
     "gte": {"type_vocab_size": 0},
+    "new": {"rope_theta": 500.0, "rope_scaling_factor": 4.0},
     "nomic_bert": {"rope_theta": 1000.0},
     "eurobert": {"num_key_value_heads": 2, "attention_bias": False, "mlp_bias": False},
     "modernbert": {
@@ -93,6 +95,7 @@ WITHOUT_POOLER = ("nomic_bert", "gte", "eurobert", "modernbert")  # in the class
 # Classes that `transformers` or this package has not for a family.
 MISSING = {
     "rembert": ("ForMaskedLM",),
+    "roformer": ("ForMultipleChoice",),
     "eurobert": ("ForMaskedLM", "ForQuestionAnswering", "ForMultipleChoice"),
     **dict.fromkeys(("gte", "nomic_bert"), ("ForQuestionAnswering", "ForMultipleChoice")),
 }
@@ -108,6 +111,8 @@ TWO_CLASSES = ("ForQuestionAnswering", "ForPreTraining")
 # Families that together have all switches.
 UNLIKE = ("albert", "mpnet", "deberta-v2", "eurobert", "modernbert")
 each_family = pytest.mark.parametrize("name", NAMES)
+OF_TRANSFORMERS = [name for name in NAMES if name != "new"]  # has its code in its repositories
+each_of_transformers = pytest.mark.parametrize("name", OF_TRANSFORMERS)
 
 
 def their_model(name, ending, **changes):
@@ -126,7 +131,7 @@ def their_model(name, ending, **changes):
     torch.manual_seed(7)
     model = getattr(transformers, prefix + ending)(config).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in filter(lambda one: one.requires_grad, model.parameters()):
             parameter.copy_(torch.randn(parameter.shape) * 0.3)
         model.tie_weights()
     return model.double()
@@ -198,7 +203,7 @@ def write(model, directory):
     model.double()
 
 
-@each_family
+@each_of_transformers
 def test_hidden_states(name, tmp_path):
     network = their_model(name, "Model")
     write(network, tmp_path)
@@ -218,7 +223,7 @@ def test_hidden_states(name, tmp_path):
 
 @pytest.mark.parametrize(
     "name, ending",
-    [(name, end) for name in NAMES for end in TASKS if end not in MISSING.get(name, ())],
+    [(n, end) for n in OF_TRANSFORMERS for end in TASKS if end not in MISSING.get(n, ())],
 )
 def test_heads(name, ending, tmp_path):
     """Opened, written in the same form, and opened again by `transformers`."""
@@ -252,7 +257,8 @@ def test_heads(name, ending, tmp_path):
 
 @pytest.mark.parametrize("hidden_act", ["gelu_new", "relu"])
 @pytest.mark.parametrize(
-    "name", [name for name in NAMES if "ForMaskedLM" not in MISSING.get(name, ())]
+    "name",
+    [n for n in OF_TRANSFORMERS if "ForMaskedLM" not in MISSING.get(n, ()) and n != "roformer"],
 )
 def test_the_activation_of_the_masked_lm_head(name, hidden_act, tmp_path):
     network = their_model(name, "ForMaskedLM", hidden_act=hidden_act)
@@ -277,7 +283,7 @@ def test_some_masked_lm_heads_always_compute_gelu(name):
         logits.append(head(rows, word_embeddings=words).numpy())
     is_equal = np.array_equal(*logits)
     follow = ("distilbert", "albert", "megatron-bert", "ernie", "nomic_bert", "eurobert")
-    follow = (*follow, "deberta-v2", "rembert")
+    follow = (*follow, "deberta-v2", "rembert", "new", "roformer")
     assert is_equal == (name not in follow)
 
 
@@ -369,7 +375,7 @@ WITH_GRADIENTS = {
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-@each_family
+@each_of_transformers
 def test_gradients(name, tmp_path):
     torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
     network = their_model(name, "ForSequenceClassification", **NO_DROPOUT)
@@ -382,6 +388,7 @@ def test_gradients(name, tmp_path):
     inputs = {key: torch.tensor(value) for key, value in inputs.items()}
     network(**inputs, labels=torch.tensor(labels)).loss.backward()
     named = {key: values.grad for key, values in network.named_parameters()}
+    named = {key: values for key, values in named.items() if values is not None}
 
     class Gradients:
         path, format = "", "huggingface"
@@ -391,8 +398,8 @@ def test_gradients(name, tmp_path):
             return named[key].numpy()
 
     architecture = FAMILIES[name].class_prefix + "ForSequenceClassification"
-    expected = huggingface_files.by_bert_names(Gradients(), name, architecture)
     model = bert_tf.BertTextClassifier.from_pretrained(tmp_path, dropout=0.0)
+    expected = huggingface_files.by_bert_names(Gradients(), model.backbone.config, architecture)
     weights = {key: of(model) for key, of in WITH_GRADIENTS.items() if key in expected.shapes}
     has_positions = model.backbone.config.position_embedding_type == "absolute"
     has_names_in_memory = name not in ("nomic_bert", "gte")  # files have other ones
@@ -563,7 +570,7 @@ class Reference(NumpyBert):
             part = self.dense(x, f"{name}.attention.self.{role}")
             part = part.reshape(batch, length, -1, network.head_size).transpose(0, 2, 1, 3)
             if role != "value" and network.position_embedding_type == "rotary":
-                part = turned(part, self.base)
+                part = turned(part, self.base, network.rope_scaling_factor)
             if role != "value" and network.position_embedding_type == "disentangled":
                 part = part / 3**0.25
             repeats = 1 if role == "query" else network.num_attention_heads // groups
@@ -600,11 +607,12 @@ def distance_kind(distance, buckets, largest):
     return int(np.sign(distance) * (half + np.ceil(share * (half - 1) - 1e-9)))
 
 
-def turned(heads, base):
+def turned(heads, base, factor):
     """Queries or keys `[B, N, T, D]`, each pair of columns turned by the angle of its place."""
     pairs = heads[..., : heads.shape[-1] // 2] + 1j * heads[..., heads.shape[-1] // 2 :]
     places, columns = (np.arange(size)[..., np.newaxis] for size in pairs.shape[2:])
-    angles = places * base ** (-columns[:, 0] / len(columns))
+    angles = places * (factor * base) ** (-columns[:, 0] / len(columns))
+    angles /= factor ** (1 / len(columns))
     pairs = pairs * np.exp(1j * angles)
     return np.concatenate([pairs.real, pairs.imag], axis=-1)
 
@@ -698,6 +706,16 @@ TENSORS |= {
         "gte.encoder.layer.2.mlp.up_gate_proj.weight": (96, 32),
         "gte.encoder.layer.2.mlp.down_proj.bias": (32,),
         "gte.pooler.dense.weight": (32, 32),
+    },
+    "roformer": {
+        "roformer.encoder.embed_positions.weight": (40, 8),
+        "roformer.encoder.layer.2.attention.self.query.weight": (32, 32),
+        "classifier.dense.weight": (32, 32),
+    },
+    "new": {
+        "new.encoder.layer.0.attention.qkv_proj.bias": (96,),
+        "new.encoder.layer.2.mlp.up_gate_proj.weight": (96, 32),
+        "classifier.weight": (3, 32),
     },
     "eurobert": {
         "model.embed_tokens.weight": (60, 32),
@@ -813,6 +831,10 @@ def test_other_networks_are_refused_by_name(name, folder_of, tmp_path):
         ("nomic_bert", {"rotary_scaling_factor": 2}),
         ("nomic_bert", {"activation_function": "geglu"}),
         ("gte", {"rope_scaling": {"type": "ntk", "factor": 2.0}}),
+        ("new", {"rope_scaling": {"type": "ntk", "factor": 0.5}}),
+        ("new", {"rope_scaling": {"type": "ntk", "factor": 2.0, "mixed_b": 0.6}}),
+        ("new", {"rope_scaling": {"type": "yarn", "factor": 2.0}}),
+        ("new", {"layer_norm_type": "rms_norm"}),
         ("eurobert", {"num_key_value_heads": 3}),
         ("deberta-v2", {"pos_att_type": ["c2p"]}),
         ("deberta-v2", {"conv_kernel_size": 3}),
@@ -840,6 +862,15 @@ def test_nomic_bert_with_the_keys_of_its_published_files(folder_of, tmp_path):
     for one, other in zip(opened.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(one, other)
     assert opened.config.hidden_size == 32 and opened.config.rope_theta == 1000.0
+
+
+def test_roformer_with_other_positions_is_refused(folder_of, tmp_path):
+    shutil.copytree(folder_of("roformer"), tmp_path, dirs_exist_ok=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["encoder.embed_positions.weight"] += 0.1
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckpointError, match="must hold the sines and cosines of positions"):
+        BertBackbone.from_pretrained(tmp_path)
 
 
 def test_missing_tensors_are_named_as_in_the_file(folder_of, tmp_path):
@@ -933,14 +964,16 @@ def test_names_come_back():
             *(f"bert.encoder.layer.0.attention.self.{n}.weight" for n in ("query", "key", "value")),
             "bert.embeddings.LayerNorm.bias",
         ]
-        tensors = {n: np.zeros(1) for n in names}
-        theirs = huggingface_files.names_of(tensors, name, architecture)
+        tensors = {n: np.zeros((32, 32)) for n in names}
+        config = BertConfig(**{**SIZES, **FAMILIES[name].fixed, "model_type": name})
+        theirs = huggingface_files.names_of(tensors, config, architecture)
+        theirs = {key: value for key, value in theirs.items() if "embed_positions" not in key}
 
         class Source:
             path, format = "file", "huggingface"
             shapes = {key: value.shape for key, value in theirs.items()}
 
-        read = huggingface_files.by_bert_names(Source(), name, architecture)
+        read = huggingface_files.by_bert_names(Source(), config, architecture)
         assert sorted(read.shapes) == sorted(n.removeprefix("bert.") for n in names)
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from bert_tf import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers import BertEncoder, BertEncoderBlock, BertSelfAttention
+from bert_tf.layers.attention.rotation import rotation
 from bert_tf.layers.attention.self_attention import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.ops import AttentionRule
@@ -260,3 +261,15 @@ def test_config_round_trip(num_heads):
     rows = layout.to_rows(x)
     np.testing.assert_array_equal(again(rows, layout=layout), layer(rows, layout=layout))
     assert layer(rows, layout=layout).shape[1] == (num_heads or HEADS) * SIZE
+
+
+def test_static_scaling_divides_the_slowest_angles_by_its_factor():
+    plain, scaled = (angles_of(rotation(2, 16, 500.0, factor)) for factor in (1.0, 4.0))
+    assert scaled[-1] == pytest.approx(plain[-1] / 4.0, rel=1e-5)
+    assert scaled[0] == pytest.approx(plain[0] / 4.0 ** (2 / 16), rel=1e-5)
+
+
+def angles_of(table):
+    """The angles of place 1 in a table of `rotation`."""
+    cosine, sine = np.split(np.asarray(table[1], np.float64), 2)
+    return np.arctan2(sine, cosine)

@@ -1,0 +1,58 @@
+"""RoFormer: rotary positions that turn columns 2 c and 2 c + 1 of a head, not c and c + D / 2.
+
+The columns of its queries and keys are put in the other order when a file is read, and back when it
+is written: the scores of attention do not depend on the order.
+
+Sources: Su et al. 2021 (arXiv 2104.09864); `transformers`, modeling_roformer.py.
+"""
+
+import numpy as np
+
+from bert_tf.base.file_errors import tensor_error
+from bert_tf.base.tensor_source import TensorSource
+from bert_tf.families.family import Family
+
+ROFORMER = Family(
+    "RoFormer",
+    defaults={"vocab_size": 50000, "embedding_size": None, "max_position_embeddings": 1536},
+    fixed={"position_embedding_type": "rotary", "pooler_act": "gelu"},
+    only={"rotary_value": False, "hidden_act": "gelu"},
+    has_pooler=False,
+    turns_neighbours=True,
+)
+_TABLE = "encoder.embed_positions.weight"
+
+
+def halves_of_heads(values: np.ndarray, head_size: int) -> np.ndarray:
+    """Puts columns 2 c of each head first, then columns 2 c + 1: `[N * D, ...]`."""
+    return _swapped(values, (head_size // 2, 2))
+
+
+def pairs_of_heads(values: np.ndarray, head_size: int) -> np.ndarray:
+    """Puts columns c and c + D / 2 of each head next to each other: `[N * D, ...]`."""
+    return _swapped(values, (2, head_size // 2))
+
+
+def _swapped(values, sizes):
+    parts = values.reshape(-1, *sizes, *values.shape[1:])
+    return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(values.shape)
+
+
+def check_table(source: TensorSource, head_size: int) -> None:
+    """Raises `CheckpointError` if a file has positions that are not those of `position_table`."""
+    name = next((name for name in source.shapes if name.endswith(_TABLE)), None)
+    if name is None:
+        return
+    expected = position_table(source.shapes[name][0], head_size)[_TABLE]
+    values = source.read(name)
+    is_same = values.shape == expected.shape and np.allclose(values, expected, atol=1e-3)
+    if not is_same:
+        raise tensor_error(source, name, "hold the sines and cosines of positions", "other values")
+
+
+def position_table(length: int, head_size: int) -> dict[str, np.ndarray]:
+    """Returns the table of sines and cosines that its files hold, by its name in them."""
+    frequencies = 10_000.0 ** (-2.0 * np.arange(head_size // 2) / head_size)
+    angles = np.arange(length)[:, np.newaxis] * frequencies
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    return {_TABLE: table.astype(np.float32)}
