@@ -330,7 +330,6 @@ def test_untied_head_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "changes,words",
     [
-        ({"model_type": "modernbert"}, "modernbert"),
         ({"model_type": "deberta"}, "deberta"),
         ({"model_type": None, "architectures": ["RobertaModel"]}, "RobertaModel"),
         ({"embedding_size": 8}, "embedding_size"),

@@ -9,7 +9,8 @@ import bert_tf
 from bert_tf.text import load_tokenizer
 from tests.checkpoints import multilingual_e5
 from tests.numpy_bert import NumpyBert
-from tests.text.test_subword_exactness import fuzzed
+from tests.text import fuzz
+from tests.text.test_subword_exactness import INSERTED
 
 pytestmark = pytest.mark.full
 FUZZED = 200_000
@@ -49,7 +50,7 @@ def test_ids_are_those_of_tokenizers(directory, texts):
     theirs = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     tokenizer = load_tokenizer(directory)
     assert tokenizer.vocab_size == 250_002
-    for batch in (texts, *fuzzed(FUZZED, seed=5)):
+    for batch in (texts, *fuzz.batches(FUZZED, INSERTED, seed=5)):
         expected = [encoding.ids for encoding in theirs.encode_batch(batch)]
         received = tokenizer(batch, ragged=True)["token_ids"].to_list()
         assert received == expected
