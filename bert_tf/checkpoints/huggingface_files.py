@@ -19,12 +19,17 @@ from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import Kind, is_file_name, mapping_of, object_of
 from bert_tf.base.tensor_source import JoinedSource, RenamedSource, SplitSource, TensorSource
+from bert_tf.checkpoints.columns_of_heads import (
+    check_table,
+    halves_of_heads,
+    pairs_of_heads,
+    position_table,
+)
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.torch_source import TorchSource
 from bert_tf.config import BertConfig
 from bert_tf.families.network_families import BERT, BERT_GENERATION, FAMILIES
-from bert_tf.families.roformer import check_table, halves_of_heads, pairs_of_heads, position_table
 
 # The endings of the names of a family's classes -> of BERT's with the same heads.
 _SEQUENCE, _CHOICE = "ForSequenceClassification", "ForMultipleChoice"

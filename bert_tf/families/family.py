@@ -26,7 +26,7 @@ class Family:
     masked_lm_act: str | None = None  # of its masked-LM head; None for `hidden_act`
     # Whether its class without a head has a pooler. Otherwise only heads have one.
     has_pooler: bool = True
-    # Whether its rotations turn neighbouring columns of a head (`families/roformer.py`).
+    # Whether its rotations turn neighbouring columns of a head (`checkpoints/columns_of_heads.py`).
     turns_neighbours: bool = False
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from bert_tf.families.deberta import DEBERTA_V2
 from bert_tf.families.ernie import ERNIE
 from bert_tf.families.family import Family
 from bert_tf.families.modernbert import MODERNBERT
-from bert_tf.families.roformer import ROFORMER
-from bert_tf.families.rotary import EUROBERT, GTE, NEW, NOMIC_BERT
+from bert_tf.families.rotary import EUROBERT, GTE, NEW, NOMIC_BERT, ROFORMER
 
 # Hugging Face's names (config.json, `model_type`).
 BERT, BERT_GENERATION = "bert", "bert-generation"

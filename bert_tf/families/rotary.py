@@ -3,7 +3,7 @@
 Sources: `transformers`, modeling_rope_utils.py; configuration_nomic_bert.py, configuration_gte.py
 and configuration_eurobert.py of version 5; vllm-project/vllm, ntk_scaling_rope.py. Nussbaum et al.
 2024 (arXiv 2402.01613) for NomicBERT, Zhang et al. 2024 (2407.19669) for GTE, Boizard et al. 2025
-(2503.05500) for EuroBERT.
+(2503.05500) for EuroBERT, Su et al. 2021 (2104.09864) for RoFormer.
 """
 
 from collections.abc import Mapping
@@ -167,4 +167,13 @@ EUROBERT = RotaryFamily(
     },
     keys={"layer_norm_eps": "rms_norm_eps", "attention_probs_dropout_prob": "attention_dropout"},
     has_pooler=False,
+)
+# Its rotations turn columns 2 c and 2 c + 1 of a head (`checkpoints/columns_of_heads.py`).
+ROFORMER = Family(
+    "RoFormer",
+    defaults={"vocab_size": 50000, "embedding_size": None, "max_position_embeddings": 1536},
+    fixed={"position_embedding_type": "rotary", "pooler_act": "gelu"},
+    only={"rotary_value": False, "hidden_act": "gelu"},
+    has_pooler=False,
+    turns_neighbours=True,
 )

@@ -1,25 +1,16 @@
-"""RoFormer: rotary positions that turn columns 2 c and 2 c + 1 of a head, not c and c + D / 2.
+"""The columns of queries and keys in files whose rotations turn columns 2 c and 2 c + 1 of a head.
 
-The columns of its queries and keys are put in the other order when a file is read, and back when it
-is written: the scores of attention do not depend on the order.
+This package turns columns c and c + D / 2. The columns are put in that order when a file is read,
+and back when it is written: the scores of attention do not depend on the order.
 
-Sources: Su et al. 2021 (arXiv 2104.09864); `transformers`, modeling_roformer.py.
+Source: `transformers`, modeling_roformer.py.
 """
 
 import numpy as np
 
 from bert_tf.base.file_errors import tensor_error
 from bert_tf.base.tensor_source import TensorSource
-from bert_tf.families.family import Family
 
-ROFORMER = Family(
-    "RoFormer",
-    defaults={"vocab_size": 50000, "embedding_size": None, "max_position_embeddings": 1536},
-    fixed={"position_embedding_type": "rotary", "pooler_act": "gelu"},
-    only={"rotary_value": False, "hidden_act": "gelu"},
-    has_pooler=False,
-    turns_neighbours=True,
-)
 _TABLE = "encoder.embed_positions.weight"
 
 
