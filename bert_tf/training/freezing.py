@@ -34,9 +34,11 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
     model.backbone.embeddings.trainable = not embeddings
     for index, block in enumerate(blocks):
         block.trainable = index >= num_layers
-    distance_bias = model.backbone.encoder.distance_bias
-    if distance_bias is not None:  # all blocks share it
-        distance_bias.trainable = num_layers < len(blocks)
+    encoder = model.backbone.encoder
+    shared = [encoder.distance_bias, encoder.distances, encoder.distance_norm, encoder.final_norm]
+    for part in shared:  # all blocks need it, or it follows the last of them
+        if part is not None:
+            part.trainable = num_layers < len(blocks)
 
 
 def reinitialize_top_layers(

@@ -70,12 +70,21 @@ def test_frozen_layers_stay(make, gradient_checkpointing):
             freeze_layers(model, num_layers)
 
 
-def test_what_all_blocks_share_is_frozen_with_the_last_of_them(tiny_config):
-    config = dataclasses.replace(tiny_config, relative_attention_num_buckets=8)
-    model = BertTextClassifier(BertBackbone(config))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"relative_attention_num_buckets": 8},
+        {"position_embedding_type": "disentangled", "norm_first": True},
+    ],
+    ids=["distance bias", "distances and norms"],
+)
+def test_what_all_blocks_share_is_frozen_with_the_last_of_them(tiny_config, changes):
+    model = BertTextClassifier(BertBackbone(dataclasses.replace(tiny_config, **changes)))
     encoder = model.backbone.encoder
+    of_blocks = {id(variable) for block in encoder.blocks for variable in block.variables}
+    shared = [variable for variable in encoder.variables if id(variable) not in of_blocks]
     freeze_layers(model, 1)
-    assert encoder.distance_bias.trainable
+    assert shared and all(variable.trainable for variable in shared)
     freeze_layers(model, 2)
     assert not encoder.trainable_variables and not model.backbone.embeddings.trainable_variables
 
