@@ -77,6 +77,11 @@ class BertEncoder(ConfiguredLayer):
         repeated = self.config.num_hidden_layers if self.config.shared_blocks else 1
         return [*self.blocks] * repeated
 
+    def shared_parts(self) -> list:
+        """Returns the variables and layers that all blocks need or that follow the last of them."""
+        parts = self.distance_bias, self.distances, self.distance_norm, self.final_norm
+        return [part for part in parts if part is not None]
+
     def build(self, input_shape=None):
         for block in self.blocks:
             block.build()

@@ -34,11 +34,8 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
     model.backbone.embeddings.trainable = not embeddings
     for index, block in enumerate(blocks):
         block.trainable = index >= num_layers
-    encoder = model.backbone.encoder
-    shared = [encoder.distance_bias, encoder.distances, encoder.distance_norm, encoder.final_norm]
-    for part in shared:  # all blocks need it, or it follows the last of them
-        if part is not None:
-            part.trainable = num_layers < len(blocks)
+    for part in model.backbone.encoder.shared_parts():
+        part.trainable = num_layers < len(blocks)
 
 
 def reinitialize_top_layers(

@@ -33,7 +33,6 @@ class BaselineEncoder(ConfiguredLayer):
     """
 
     config_class = BaselineConfig
-    distance_bias = None
 
     def __init__(self, config: BaselineConfig | dict, **kwargs):
         super().__init__(config, **kwargs)
@@ -45,6 +44,10 @@ class BaselineEncoder(ConfiguredLayer):
         self.built = True
 
     def call(self, words, padding_mask, training=False) -> list[tf.Tensor]:
+        return []
+
+    def shared_parts(self) -> list:
+        """Returns nothing: every variable belongs to one block."""
         return []
 
     def dense_layers(self) -> dict[str, Dense]:
