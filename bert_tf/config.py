@@ -29,6 +29,7 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.errors import ConfigError, UserError, require
+from bert_tf.families.alibi import alibi_family
 from bert_tf.families.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED
 from bert_tf.families.pruned_heads import checked_pruned_heads
 
@@ -69,8 +70,10 @@ _HUGGINGFACE_KEYS = {
 }
 DECODER_KEYS = ("is_decoder", "add_cross_attention")
 # What tells a token its place: a learned vector that is added to its embedding, rotations of
-# queries and keys (Su et al. 2021, arXiv 2104.09864), or scores of distances (DeBERTa).
-ABSOLUTE, ROTARY, DISENTANGLED = "absolute", "rotary", "disentangled"
+# queries and keys (Su et al. 2021, arXiv 2104.09864), scores of distances (DeBERTa), or a number
+# for each distance (Press et al. 2022, 2108.12409).
+ABSOLUTE, ROTARY, DISENTANGLED, ALIBI = "absolute", "rotary", "disentangled", "alibi"
+_POSITIONS = one_of(ABSOLUTE, ROTARY, DISENTANGLED, ALIBI)
 # Keys of all families that would change the network, with the only values that are supported.
 _ONLY_VALUES = {"position_embedding_type": ABSOLUTE, **dict.fromkeys(DECODER_KEYS, False)}
 # The key for values that google-research/bert's file has no keys for.
@@ -142,8 +145,9 @@ class BertConfig:
         causal: Whether a token attends only to itself and to earlier tokens (GPT). Other programs
             do not know this key and compute attention in both directions.
         position_embedding_type: "absolute" adds a learned vector for each position to the
-            embeddings, "rotary" turns queries and keys by angles that grow with the position, and
-            "disentangled" scores vectors of distances with queries and keys (DeBERTa).
+            embeddings, "rotary" turns queries and keys by angles that grow with the position,
+            "disentangled" scores vectors of distances with queries and keys (DeBERTa), and "alibi"
+            lowers the scores of a head in proportion to the distance (Jina BERT, MosaicBERT).
         position_buckets: With "disentangled", the number of vectors for distances in each
             direction: near distances have one each, and the last is that of
             `max_relative_positions`. -1 means one for each distance.
@@ -212,7 +216,7 @@ class BertConfig:
     relative_attention_num_buckets: int | None = _field(None, optional(_BUCKETS), _SWITCH)
     shared_blocks: bool = _field(False, FLAG, _SWITCH)
     pooler_act: str = _field("tanh", one_of("tanh", "relu", "gelu"), _SWITCH)
-    position_embedding_type: str = _field(ABSOLUTE, one_of(ABSOLUTE, ROTARY, DISENTANGLED), _SWITCH)
+    position_embedding_type: str = _field(ABSOLUTE, _POSITIONS, _SWITCH)
     position_buckets: int = _field(-1, integer(least=-1), _SWITCH)
     max_relative_positions: int = _field(-1, integer(least=-1), _SWITCH)
     rope_theta: float = _field(10_000.0, _THETA, _SWITCH)
@@ -407,7 +411,7 @@ class BertConfig:
         named = {name: getattr(self, name) for name in SWITCHES if name in family.defaults}
         values |= {name: value for name, value in named.items() if value is not None}
         values.setdefault("position_embedding_type", ABSOLUTE)
-        return {**extra, **family.write(values)}
+        return {**family.others, **extra, **family.write(values)}
 
     def to_tf1(self) -> dict[str, Any]:
         """Returns the content of google-research/bert's `bert_config.json`.
@@ -487,6 +491,7 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
         ConfigError: If the network is another one.
     """
     name = values.get("model_type") or (checkpoint.model_type if checkpoint else BERT)
+    name = (alibi_family(values) if name == BERT else None) or name
     why = f" ({REFUSED[name]})" if name in REFUSED else ""
     rule = f"must be one of {_NETWORKS}{why}: see docs/checkpoints.md"
     require(name in FAMILIES, rule, model_type=name)

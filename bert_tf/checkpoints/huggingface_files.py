@@ -46,6 +46,7 @@ _CLASSES = {
     "roformer": {name: name for name in _MOST if name != _CHOICE},
     "eurobert": {name: name for name in ("Model", _SEQUENCE, _TAGS)},
     "rembert": {name: name for name in _MOST if name != "ForMaskedLM"},
+    "mosaic_bert": {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE)},
 }
 _ONLY = {  # what only a class with this ending writes
     "classifier.dense": _SEQUENCE,
@@ -73,9 +74,16 @@ _GTE = {
     "lm_head.decoder.bias": "cls.predictions.bias",
     "lm_head": "cls.predictions",
 }
+_ALIBI = {
+    f"{_BLOCK}.mlp.gated_layers": (f"{_BLOCK}.intermediate.gate", f"{_BLOCK}.intermediate.up"),
+    f"{_BLOCK}.mlp.wo": f"{_BLOCK}.output.dense",
+    f"{_BLOCK}.mlp.layernorm": f"{_BLOCK}.output.LayerNorm",
+}
 # How names begin, of theirs -> ours; {} is the number of a block. The first that fits is applied.
 # Several names of ours are of the parts of a tensor, one after the other.
 _RULES = {
+    "jina_bert": _ALIBI,
+    "mosaic_bert": {f"{_BLOCK}.attention.self.Wqkv": _QUERY_KEY_VALUE, **_ALIBI},
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
@@ -213,7 +221,8 @@ _TURNED = re.compile(r"encoder\.layer\.\d+\.attention\.self\.(query|key)\.")
 # CamemBERT are RoBERTa's.
 _PREFIXES = {name: f"{name}." for name in FAMILIES} | {BERT_GENERATION: _BERT_PREFIX}
 _PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert", "xlm-roberta-xl"), "roberta.")
-_PREFIXES |= {"roberta-prelayernorm": "roberta_prelayernorm.", "megatron-bert": _BERT_PREFIX}
+_PREFIXES |= dict.fromkeys(("megatron-bert", "jina_bert", "mosaic_bert"), _BERT_PREFIX)
+_PREFIXES["roberta-prelayernorm"] = "roberta_prelayernorm."
 _PREFIXES["deberta-v2"] = "deberta."
 _PREFIXES |= dict.fromkeys(("modernbert", "eurobert"), "model.")
 

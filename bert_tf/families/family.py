@@ -23,6 +23,8 @@ class Family:
     counts_padding_id: bool = False
     # Keys -> the value that they must have; None for keys that must be absent.
     only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Keys that no field has -> the values to write unless the file that was read has others.
+    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     masked_lm_act: str | None = None  # of its masked-LM head; None for `hidden_act`
     # Whether its class without a head has a pooler. Otherwise only heads have one.
     has_pooler: bool = True

@@ -6,6 +6,7 @@ et al. 2020 (1911.02116) for XLM-R, Martin et al. 2020 (1911.03894) for CamemBER
 (2004.09297) for MPNet, Lan et al. 2020 (1909.11942) for ALBERT.
 """
 
+from bert_tf.families.alibi import JINA_BERT, MOSAIC_BERT
 from bert_tf.families.deberta import DEBERTA_V2
 from bert_tf.families.ernie import ERNIE
 from bert_tf.families.family import Family
@@ -140,6 +141,8 @@ FAMILIES = {
             "classifier_dropout": "classifier_dropout_prob",
         },
     ),
+    "jina_bert": JINA_BERT,
+    "mosaic_bert": MOSAIC_BERT,
     "ernie": ERNIE,
     "deberta-v2": DEBERTA_V2,
     "modernbert": MODERNBERT,

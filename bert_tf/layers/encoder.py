@@ -1,12 +1,13 @@
 """The stack of encoder blocks, and the biases by distance that its blocks may share."""
 
 import dataclasses
+import math
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import DISENTANGLED, ROTARY, BertConfig
+from bert_tf.config import ALIBI, DISENTANGLED, ROTARY, BertConfig
 from bert_tf.layers.attention.rotation import rotation
 from bert_tf.layers.attention.self_attention import AttentionProbes, BertSelfAttention
 from bert_tf.layers.attention.token_layout import TokenLayout
@@ -112,6 +113,8 @@ class BertEncoder(ConfiguredLayer):
         probes: AttentionProbes | None = None,
     ):
         biases = None if self.distance_bias is None else biases_by_distance(self.distance_bias)
+        if self.config.position_embedding_type == ALIBI:
+            biases = linear_biases(self.config.num_attention_heads, layout.length)
         distances = None
         if self.distances is not None:
             distances = self.distance_norm(tf.convert_to_tensor(self.distances))  # [S, H]
@@ -137,7 +140,7 @@ class BertEncoder(ConfiguredLayer):
         every, window = config.global_attn_every_n_layers, rule.window_size
         wide = rule if window is None else dataclasses.replace(rule, **WITHOUT_WINDOW)
         if config.position_embedding_type == ROTARY:
-            length, bases = tf.shape(layout.padding_mask)[1], [config.rope_theta]
+            length, bases = layout.length, [config.rope_theta]
             bases.append(config.local_rope_theta or config.rope_theta)
             factor = config.rope_scaling_factor
             turns = {base: rotation(length, config.head_size, base, factor) for base in {*bases}}
@@ -268,6 +271,23 @@ def biases_by_distance(biases: keras.Variable) -> tf.Tensor:
     buckets = _buckets(distances, biases.shape[0])
     of_distances = lookup(tf.convert_to_tensor(biases), buckets)  # [2 M + 1, N]
     return tf.transpose(tf.cast(of_distances, tf.float32))
+
+
+def linear_biases(num_heads: int, length: tf.Tensor) -> tf.Tensor:
+    """Returns the `distance_bias` of ALiBi for sequences up to `length`, float32 `[N, 2 M + 1]`.
+
+    A head lowers the score of a distance by its slope times the distance. For a power of two of
+    heads N, the slopes are `2 ** (-8 n / N)`, n = 1, …, N. Otherwise they are those for the next
+    smaller power P, and then every second one of those for 2 P.
+
+    Reference: Press et al. 2022 (arXiv 2108.12409), section 3, in both directions.
+    """
+    power = 2 ** int(math.log2(num_heads))
+    steps = [*np.arange(1, power + 1) / power, *np.arange(1, 2 * power, 2) / (2 * power)]
+    slopes = 2.0 ** (-8.0 * np.array(steps[:num_heads]))
+    reach = tf.maximum(length - 1, 0)  # M
+    distances = tf.abs(tf.range(-reach, reach + 1))  # [2 M + 1]
+    return -slopes[:, np.newaxis].astype(np.float32) * tf.cast(distances, tf.float32)
 
 
 def _buckets(distances: np.ndarray, num_buckets: int) -> np.ndarray:

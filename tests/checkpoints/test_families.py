@@ -111,7 +111,8 @@ TWO_CLASSES = ("ForQuestionAnswering", "ForPreTraining")
 # Families that together have all switches.
 UNLIKE = ("albert", "mpnet", "deberta-v2", "eurobert", "modernbert")
 each_family = pytest.mark.parametrize("name", NAMES)
-OF_TRANSFORMERS = [name for name in NAMES if name != "new"]  # has its code in its repositories
+WITH_OWN_CODE = ("new", "jina_bert", "mosaic_bert")  # in their repositories
+OF_TRANSFORMERS = [name for name in NAMES if name not in WITH_OWN_CODE]
 each_of_transformers = pytest.mark.parametrize("name", OF_TRANSFORMERS)
 
 
@@ -283,7 +284,7 @@ def test_some_masked_lm_heads_always_compute_gelu(name):
         logits.append(head(rows, word_embeddings=words).numpy())
     is_equal = np.array_equal(*logits)
     follow = ("distilbert", "albert", "megatron-bert", "ernie", "nomic_bert", "eurobert")
-    follow = (*follow, "deberta-v2", "rembert", "new", "roformer")
+    follow = (*follow, "deberta-v2", "rembert", "new", "roformer", "jina_bert", "mosaic_bert")
     assert is_equal == (name not in follow)
 
 
@@ -592,6 +593,10 @@ class Reference(NumpyBert):
 
     def score_bias(self, length):
         """What is added to the scores for the distance of query and key: `[N, T, T]`."""
+        if self.network.position_embedding_type == "alibi":
+            slopes = 2.0 ** -np.arange(2, 10, 2)  # of 4 heads
+            places = np.arange(length)
+            return -slopes[:, None, None] * np.abs(places[:, None] - places)
         if not self.network.relative_attention_num_buckets:
             return 0.0
         buckets = [[distance_bucket(i - j) for j in range(length)] for i in range(length)]
@@ -711,6 +716,18 @@ TENSORS |= {
         "roformer.encoder.embed_positions.weight": (40, 8),
         "roformer.encoder.layer.2.attention.self.query.weight": (32, 32),
         "classifier.dense.weight": (32, 32),
+    },
+    "jina_bert": {
+        "bert.encoder.layer.0.attention.self.query.bias": (32,),
+        "bert.encoder.layer.2.mlp.gated_layers.weight": (96, 32),
+        "bert.encoder.layer.2.mlp.wo.bias": (32,),
+        "bert.encoder.layer.0.mlp.layernorm.weight": (32,),
+        "classifier.weight": (3, 32),
+    },
+    "mosaic_bert": {
+        "bert.encoder.layer.0.attention.self.Wqkv.bias": (96,),
+        "bert.encoder.layer.2.mlp.gated_layers.weight": (96, 32),
+        "bert.pooler.dense.weight": (32, 32),
     },
     "new": {
         "new.encoder.layer.0.attention.qkv_proj.bias": (96,),
@@ -836,6 +853,10 @@ def test_other_networks_are_refused_by_name(name, folder_of, tmp_path):
         ("new", {"rope_scaling": {"type": "yarn", "factor": 2.0}}),
         ("new", {"layer_norm_type": "rms_norm"}),
         ("eurobert", {"num_key_value_heads": 3}),
+        ("jina_bert", {"feed_forward_type": "original"}),
+        ("jina_bert", {"feed_forward_type": "reglu"}),
+        ("jina_bert", {"alibi_scaling": 2}),
+        ("jina_bert", {"position_embedding_type": "absolute"}),
         ("deberta-v2", {"pos_att_type": ["c2p"]}),
         ("deberta-v2", {"conv_kernel_size": 3}),
         ("deberta-v2", {"share_att_key": False}),

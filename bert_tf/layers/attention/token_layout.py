@@ -29,6 +29,11 @@ class TokenLayout:
     sequence_ids: tf.Tensor | None = None
     has_padding_rows: bool = True  # whether padding is among the rows
 
+    @property
+    def length(self) -> tf.Tensor:
+        """The number of columns of the batch, T."""
+        return tf.shape(self.padding_mask)[1]
+
     @classmethod
     def padded(
         cls, padding_mask: tf.Tensor, sequence_ids: tf.Tensor | None = None
