@@ -29,8 +29,14 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.errors import ConfigError, UserError, require
-from bert_tf.families.alibi import alibi_family
-from bert_tf.families.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED
+from bert_tf.families.network_families import (
+    BERT,
+    BERT_GENERATION,
+    BERTS,
+    FAMILIES,
+    REFUSED,
+    model_type_of,
+)
 from bert_tf.families.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -490,8 +496,7 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
     Raises:
         ConfigError: If the network is another one.
     """
-    name = values.get("model_type") or (checkpoint.model_type if checkpoint else BERT)
-    name = (alibi_family(values) if name == BERT else None) or name
+    name = model_type_of(values, checkpoint.model_type if checkpoint else BERT)
     why = f" ({REFUSED[name]})" if name in REFUSED else ""
     rule = f"must be one of {_NETWORKS}{why}: see docs/checkpoints.md"
     require(name in FAMILIES, rule, model_type=name)

@@ -44,6 +44,7 @@ _CLASSES = {
     "gte": _FEW,
     "new": _MOST,
     "roformer": {name: name for name in _MOST if name != _CHOICE},
+    "jina_embeddings_v3": {name: name for name in _MOST if name != _CHOICE},
     "eurobert": {name: name for name in ("Model", _SEQUENCE, _TAGS)},
     "rembert": {name: name for name in _MOST if name != "ForMaskedLM"},
     "mosaic_bert": {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE)},
@@ -178,6 +179,26 @@ _RULES = {
     },
     "gte": _GTE,
     "new": _GTE,
+    "jina_embeddings_v3": {
+        "layers.{}.self_attn.q_proj": f"{_BLOCK}.attention.self.query",
+        "layers.{}.self_attn.k_proj": f"{_BLOCK}.attention.self.key",
+        "layers.{}.self_attn.v_proj": f"{_BLOCK}.attention.self.value",
+        "layers.{}.self_attn.o_proj": f"{_BLOCK}.attention.output.dense",
+        "layers.{}.post_attention_layernorm": f"{_BLOCK}.attention.output.LayerNorm",
+        "layers.{}.mlp.fc1": f"{_BLOCK}.intermediate.dense",
+        "layers.{}.mlp.fc2": f"{_BLOCK}.output.dense",
+        "layers.{}.post_mlp_layernorm": f"{_BLOCK}.output.LayerNorm",
+        **_ROBERTA,
+        "embeddings.LayerNorm": "embeddings.LayerNorm",
+        # Published files have these names, which are not written.
+        "emb_ln": "embeddings.LayerNorm",
+        "encoder.layers.{}.mixer.Wqkv": _QUERY_KEY_VALUE,
+        "encoder.layers.{}.mixer.out_proj": f"{_BLOCK}.attention.output.dense",
+        "encoder.layers.{}.norm1": f"{_BLOCK}.attention.output.LayerNorm",
+        "encoder.layers.{}.mlp.fc1": f"{_BLOCK}.intermediate.dense",
+        "encoder.layers.{}.mlp.fc2": f"{_BLOCK}.output.dense",
+        "encoder.layers.{}.norm2": f"{_BLOCK}.output.LayerNorm",
+    },
     "eurobert": {
         "embed_tokens": "embeddings.word_embeddings",
         "layers.{}.self_attn.q_proj": f"{_BLOCK}.attention.self.query",
@@ -220,7 +241,8 @@ _TURNED = re.compile(r"encoder\.layer\.\d+\.attention\.self\.(query|key)\.")
 # What precedes the names of the encoder's layers in models with a head. All modules of XLM-R and
 # CamemBERT are RoBERTa's.
 _PREFIXES = {name: f"{name}." for name in FAMILIES} | {BERT_GENERATION: _BERT_PREFIX}
-_PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert", "xlm-roberta-xl"), "roberta.")
+_LIKE_ROBERTA = ("xlm-roberta", "camembert", "xlm-roberta-xl", "jina_embeddings_v3")
+_PREFIXES |= dict.fromkeys(_LIKE_ROBERTA, "roberta.")
 _PREFIXES |= dict.fromkeys(("megatron-bert", "jina_bert", "mosaic_bert"), _BERT_PREFIX)
 _PREFIXES["roberta-prelayernorm"] = "roberta_prelayernorm."
 _PREFIXES["deberta-v2"] = "deberta."

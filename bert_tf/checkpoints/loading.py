@@ -114,13 +114,13 @@ def _error(path, rule, received):
 _logger = logging.getLogger("bert_tf")
 
 
-def load_backbone(path, backbone_class=None, config_file=None, **options):
+def load_backbone(path, backbone_class=None, config_file=None, adapter=None, **options):
     """Builds a backbone from a checkpoint. See `BertBackbone.from_pretrained`.
 
     Args:
         path: See `load_task_model`.
         backbone_class: The class to build, a subclass of `BertBackbone`; None is `BertBackbone`.
-        config_file: See `load_task_model`.
+        config_file, adapter: See `load_task_model`.
         **options: See `load_task_model`; arguments of the class except `config`.
 
     Returns:
@@ -139,7 +139,7 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     backbone_class = backbone_class or BertBackbone
     if backbone_class.__module__.startswith("bert_tf."):  # a user's class has its own arguments
         _refuse_unknown(backbone_class, options, _argument_names(backbone_class))
-    pretrained = open_pretrained(path, config_file)
+    pretrained = open_pretrained(path, config_file, adapter=adapter)
     quantization = Quantization.of(options.pop("quantization", None))
     if pretrained.quantization is not None:
         options["quantization"] = pretrained.quantization
@@ -152,7 +152,7 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     return backbone
 
 
-def load_task_model(model_class, path, config_file=None, tokenizer=None, **options):
+def load_task_model(model_class, path, config_file=None, tokenizer=None, adapter=None, **options):
     """Builds a task model from a checkpoint. See `TaskModel.from_pretrained`.
 
     Args:
@@ -160,6 +160,8 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
         path: The checkpoint: a directory, a file or a name on the Hugging Face Hub.
         config_file: The configuration of the network, instead of the checkpoint's.
         tokenizer: A tokenizer, instead of the checkpoint's.
+        adapter: The task whose adapters are added to the weights, if the checkpoint has any
+            (jina-embeddings-v3: "retrieval.query", …).
         **options: `quantization`, "int8" or a `bert_tf.layers.Quantization`, to quantize
             floating-point weights; `lowercase`, that of the checkpoint's `BertTokenizer`; other
             arguments of the class and of `BertBackbone`, which override those in the checkpoint.
@@ -180,7 +182,7 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
         >>> classifier.labels
         ['bad', 'good']
     """
-    pretrained = open_pretrained(path, config_file)
+    pretrained = open_pretrained(path, config_file, adapter=adapter)
     quantization = Quantization.of(options.pop("quantization", None))
     model = getattr(pretrained.source, "model", None)
     is_whole = pretrained.tokenizer is not None and pretrained.quantization is None

@@ -11,6 +11,7 @@ from bert_tf.base.json_files import parse_json, read_json
 from bert_tf.base.json_schema import OBJECT, check, object_of, optional, text
 from bert_tf.base.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints import hub, own_format, training_checkpoint
+from bert_tf.checkpoints.adapters import AdaptedSource, without_adapters
 from bert_tf.checkpoints.assignment import check_claims
 from bert_tf.checkpoints.huggingface_files import (
     bert_class,
@@ -26,7 +27,7 @@ from bert_tf.checkpoints.readers.tensor_bundle import OBJECT_GRAPH_KEY, Tf1Sourc
 from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
 from bert_tf.checkpoints.weight_names import BACKBONE, BACKBONE_OPTIONS, OWN, ModelDescription
 from bert_tf.config import BertConfig
-from bert_tf.errors import CheckpointError, ConfigError, require
+from bert_tf.errors import CheckpointError, ConfigError, UserError, require
 from bert_tf.families.network_families import BERTS
 from bert_tf.models.task_files import NetworksFiles, OpenedDirectory
 from bert_tf.tasks.shared import module_files
@@ -56,23 +57,30 @@ class Pretrained(ModelDescription):
         directory: The directory of its files.
         source: Its tensors.
         architectures: Hugging Face's names of the model's class, if the file has any.
+        adapters: What adds the adapters of a task to the tensors, if the file has any.
     """
 
     directory: str
     source: TensorSource
     architectures: tuple[str, ...] = ()
+    adapters: AdaptedSource | None = None
 
 
 def open_pretrained(
-    path: str | os.PathLike, config_file: str | None = None, allow_decoder: bool = False
+    path: str | os.PathLike,
+    config_file: str | None = None,
+    allow_decoder: bool = False,
+    adapter: str | None = None,
 ) -> Pretrained:
     """Opens a checkpoint of any format: a directory, file, TensorFlow's prefix or `org/name`.
 
     `config_file` replaces the checkpoint's configuration of the network. Other settings of a
     trained model (labels, problem type, pooling) are still read from the checkpoint.
-    `allow_decoder` also opens a single decoder of Hugging Face. Raises `CheckpointError` if `path`
-    is not a checkpoint, a file is missing or damaged, or an interrupted save cannot be undone, and
-    `ConfigError` if the configuration describes a network that is not supported.
+    `allow_decoder` also opens a single decoder of Hugging Face. `adapter` is the task whose
+    adapters are added to the weights. Raises `CheckpointError` if `path` is not a checkpoint, a
+    file is missing or damaged, or an interrupted save cannot be undone, `ConfigError` if the
+    configuration describes a network that is not supported, and `UserError` if the checkpoint has
+    no such adapter.
     """
     path = resolve(path)
     directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
@@ -81,6 +89,10 @@ def open_pretrained(
         pretrained = _open_directory(path, config_file, allow_decoder)
     else:
         pretrained = _open_file(directory, path, config_file, allow_decoder)
+    if adapter is not None:
+        rule = "must be None: the checkpoint has no adapters"
+        require(pretrained.adapters is not None, rule, UserError, adapter=adapter)
+        pretrained.adapters.choose(adapter)
     source = pretrained.source
     # Each tensor once, even if it has several names.
     aliases = getattr(source, "aliases", {})
@@ -187,7 +199,8 @@ def _open_huggingface(directory, path, config_file, allow_decoder, modules=None)
     if spec is not None:
         return _open_networks(directory, path, file, config_file, spec)
     config = _config(directory, config_file, allow_decoder=allow_decoder)
-    source, model_type = open_weights(path), config.model_type
+    source, config, adapters = without_adapters(open_weights(path), config, file)
+    model_type = config.model_type
     names = config.extra.get("architectures") or ()
     architectures = tuple(bert_class(name, model_type) for name in names)
     if model_type not in BERTS:
@@ -195,7 +208,8 @@ def _open_huggingface(directory, path, config_file, allow_decoder, modules=None)
     listed = module_files.read_modules(modules)
     opened = OpenedDirectory(modules, listed, config, architectures, source)
     model = _described(opened)
-    return _pretrained(directory, opened.source, model, architectures=architectures)
+    opened = _pretrained(directory, opened.source, model, architectures=architectures)
+    return dataclasses.replace(opened, adapters=adapters)
 
 
 def _spec_of_networks(file):

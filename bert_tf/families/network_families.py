@@ -6,12 +6,15 @@ et al. 2020 (1911.02116) for XLM-R, Martin et al. 2020 (1911.03894) for CamemBER
 (2004.09297) for MPNet, Lan et al. 2020 (1909.11942) for ALBERT.
 """
 
-from bert_tf.families.alibi import JINA_BERT, MOSAIC_BERT
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.families.alibi import JINA_BERT, MOSAIC_BERT, alibi_family
 from bert_tf.families.deberta import DEBERTA_V2
 from bert_tf.families.ernie import ERNIE
 from bert_tf.families.family import Family
 from bert_tf.families.modernbert import MODERNBERT
-from bert_tf.families.rotary import EUROBERT, GTE, NEW, NOMIC_BERT, ROFORMER
+from bert_tf.families.rotary import EUROBERT, GTE, JINA_EMBEDDINGS_V3, NEW, NOMIC_BERT, ROFORMER
 
 # Hugging Face's names (config.json, `model_type`).
 BERT, BERT_GENERATION = "bert", "bert-generation"
@@ -151,9 +154,19 @@ FAMILIES = {
     "new": NEW,
     "roformer": ROFORMER,
     "eurobert": EUROBERT,
+    "jina_embeddings_v3": JINA_EMBEDDINGS_V3,
 }
 # Networks that look like BERT's and are not.
-REFUSED = {
-    "deberta": "its attention also depends on the distance of tokens",
-    "jina_embeddings_v3": "it has adapters for its tasks",
-}
+REFUSED = {"deberta": "its attention also depends on the distance of tokens"}
+
+
+def model_type_of(values: Mapping[str, Any], default: str) -> str:
+    """Returns the family of a `config.json`; `default` is that of one without a `model_type`.
+
+    Networks with code of their own may have the `model_type` of another family.
+    """
+    name = values.get("model_type") or default
+    if name == BERT:
+        return alibi_family(values) or name
+    is_rotary = name == "xlm-roberta" and values.get("position_embedding_type") == "rotary"
+    return "jina_embeddings_v3" if is_rotary else name

@@ -73,6 +73,21 @@ class _New(Family):
         return {**values, "rope_scaling": scaling}
 
 
+class _JinaEmbeddingsV3(RotaryFamily):
+    """jina-embeddings-v3, also as published, with code of its own and XLM-R's `model_type`."""
+
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        base = {}
+        if values.get("model_type") == "xlm-roberta":
+            base = {"rope_theta": values.get(_BASE, 10_000.0)}
+        others = (_POSITIONS, _BASE, "use_flash_attn", "auto_map")
+        values = {key: value for key, value in values.items() if key not in others}
+        return super().read({**values, **base})
+
+    def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super().write(values), "model_type": values["model_type"]}
+
+
 class _NomicBert(RotaryFamily):
     """NomicBERT, whose published files have GPT-2's names of keys."""
 
@@ -81,6 +96,7 @@ class _NomicBert(RotaryFamily):
         return super().read({_GPT2_KEYS.get(key, key): value for key, value in values.items()})
 
 
+_POSITIONS, _BASE = "position_embedding_type", "rotary_emb_base"
 _GPT2_KEYS = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
@@ -88,10 +104,10 @@ _GPT2_KEYS = {
     "n_inner": "intermediate_size",
     "n_positions": "max_position_embeddings",
     "layer_norm_epsilon": "layer_norm_eps",
-    "rotary_emb_base": "rope_theta",
+    _BASE: "rope_theta",
 }
 _PLAIN = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-_GATED = {"position_embedding_type": "rotary", "gated_mlp": True}
+_GATED = {_POSITIONS: "rotary", "gated_mlp": True}
 NOMIC_BERT = _NomicBert(
     "NomicBert",
     defaults={
@@ -167,6 +183,24 @@ EUROBERT = RotaryFamily(
     },
     keys={"layer_norm_eps": "rms_norm_eps", "attention_probs_dropout_prob": "attention_dropout"},
     has_pooler=False,
+)
+JINA_EMBEDDINGS_V3 = _JinaEmbeddingsV3(
+    "JinaEmbeddingsV3",
+    defaults={
+        "vocab_size": 250002,
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+        "max_position_embeddings": 8194,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 1,
+        "rope_theta": 20_000.0,
+    },
+    fixed={_POSITIONS: "rotary", "model_type": "jina_embeddings_v3"},
+    only={_POSITIONS: "rotary"},
+    masked_lm_act="gelu",
 )
 # Its rotations turn columns 2 c and 2 c + 1 of a head (`checkpoints/columns_of_heads.py`).
 ROFORMER = Family(

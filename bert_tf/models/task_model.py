@@ -169,8 +169,9 @@ class TaskModel(TrainingModel):
         Args:
             path: What `BertBackbone.from_pretrained` opens.
             **options: Arguments of this class and of `BertBackbone`, instead of the file's;
-                `quantization="int8"` quantizes the model. Pass `lowercase=False` for a cased TF1
-                checkpoint, because its files do not say that it is cased.
+                `quantization="int8"` quantizes the model, and `adapter` names a task of
+                jina-embeddings-v3. Pass `lowercase=False` for a cased TF1 checkpoint, because its
+                files do not say that it is cased.
 
         Raises:
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.

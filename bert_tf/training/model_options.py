@@ -16,7 +16,7 @@ from bert_tf.base import hooks
 from bert_tf.errors import UserError
 
 # Options of `from_pretrained` that no constructor has.
-_FILE_OPTIONS = ("config_file", "dtype", "lowercase")
+_FILE_OPTIONS = ("config_file", "adapter", "dtype", "lowercase")
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
@@ -84,7 +84,7 @@ def _with_signature(method, owner):
     kinds = [owner] if method.backbone is None else [owner, method.backbone]
     makers = [maker for kind in kinds for maker in _constructors(kind)]
     options = [p for maker in makers for p in inspect.signature(maker).parameters.values()]
-    more = _FILE_OPTIONS[:2] if method.backbone is None else _FILE_OPTIONS
+    more = _FILE_OPTIONS[:3] if method.backbone is None else _FILE_OPTIONS
     options += [inspect.Parameter(name, _KEYWORD, default=None) for name in more]
     left_out = {"self", "config", "backbone", "args", "kwargs", *(p.name for p in given)}
     shown = {p.name: p.replace(kind=_KEYWORD) for p in options if p.name not in left_out}

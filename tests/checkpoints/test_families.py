@@ -95,7 +95,7 @@ WITHOUT_POOLER = ("nomic_bert", "gte", "eurobert", "modernbert")  # in the class
 # Classes that `transformers` or this package has not for a family.
 MISSING = {
     "rembert": ("ForMaskedLM",),
-    "roformer": ("ForMultipleChoice",),
+    **dict.fromkeys(("roformer", "jina_embeddings_v3"), ("ForMultipleChoice",)),
     "eurobert": ("ForMaskedLM", "ForQuestionAnswering", "ForMultipleChoice"),
     **dict.fromkeys(("gte", "nomic_bert"), ("ForQuestionAnswering", "ForMultipleChoice")),
 }
@@ -733,6 +733,12 @@ TENSORS |= {
         "new.encoder.layer.0.attention.qkv_proj.bias": (96,),
         "new.encoder.layer.2.mlp.up_gate_proj.weight": (96, 32),
         "classifier.weight": (3, 32),
+    },
+    "jina_embeddings_v3": {
+        "roberta.layers.0.self_attn.k_proj.bias": (32,),
+        "roberta.layers.2.post_mlp_layernorm.bias": (32,),
+        "roberta.embeddings.LayerNorm.weight": (32,),
+        "classifier.out_proj.bias": (3,),
     },
     "eurobert": {
         "model.embed_tokens.weight": (60, 32),
