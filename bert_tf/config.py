@@ -82,6 +82,7 @@ ABSOLUTE, ROTARY, DISENTANGLED, ALIBI = "absolute", "rotary", "disentangled", "a
 _POSITIONS = one_of(ABSOLUTE, ROTARY, DISENTANGLED, ALIBI)
 # Keys of all families that would change the network, with the only values that are supported.
 _ONLY_VALUES = {"position_embedding_type": ABSOLUTE, **dict.fromkeys(DECODER_KEYS, False)}
+_TIED = "tie_word_embeddings"
 # The key for values that google-research/bert's file has no keys for.
 _TF1_KEY = "bert_tf_config"
 _TF1_DEFAULTS = {"hidden_act": "gelu", "type_vocab_size": 16}  # google-research/bert modeling.py
@@ -179,6 +180,10 @@ class BertConfig:
         num_key_value_heads: With fewer of these than heads, each is shared by a group of heads
             (grouped-query attention). None means `num_attention_heads`.
         classifier_bias: Whether the pooler and the first layer of the masked-LM head have a bias.
+        output_embedding_size: Width of the masked-LM head's own table, by which vectors become
+            logits. None means that it shares the word embeddings.
+        masked_lm_transform: Whether a dense layer, an activation and LayerNorm precede that table
+            in the masked-LM head. Without them, the head has a bias only with `mlp_bias`.
         pooler_norm: Whether LayerNorm follows the activation of the pooler.
         pooler_use: Which vectors pass through the pooler before a head: "cls", the vector of the
             first token if that is the pooling; "pooled", that of every pooling (EuroBERT); or
@@ -241,6 +246,8 @@ class BertConfig:
     task_type_vocab_size: int | None = _field(None, optional(_SIZE), _SWITCH)
     num_key_value_heads: int | None = _field(None, optional(_SIZE), _SWITCH)
     classifier_bias: bool = _field(True, FLAG, _SWITCH)
+    output_embedding_size: int | None = _field(None, optional(_SIZE), _SWITCH)
+    masked_lm_transform: bool = _field(True, FLAG, _SWITCH)
     pooler_norm: bool = _field(False, FLAG, _SWITCH)
     pooler_use: str = _field("cls", one_of("cls", "pooled", "tokens"), _SWITCH)
     causal: bool = _field(False, FLAG, _NOT_IN_TF1)
@@ -408,7 +415,7 @@ class BertConfig:
     def to_huggingface(self) -> dict[str, Any]:
         """Returns the content of Hugging Face's `config.json`."""
         values = self.to_dict()
-        extra = values.pop("extra")
+        extra = {k: v for k, v in values.pop("extra").items() if k != _TIED}  # families say it
         if self.attention_window is None:  # not Hugging Face's keys
             del values["attention_window"], values["num_global_tokens"]
         if not self.pruned_heads:
@@ -460,7 +467,7 @@ _EXTRA = {
     "architectures": optional(list_of(text())),
     "id2label": optional(mapping_of(SCALAR)),
     "problem_type": optional(text()),
-    "tie_word_embeddings": optional(FLAG),
+    _TIED: optional(FLAG),
     "bert_tf": optional(OBJECT),  # a model's class and options, which `checkpoints` reads
 }
 _LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _kinds(BertConfig).items()}

@@ -45,8 +45,7 @@ _CLASSES = {
     "new": _MOST,
     "roformer": {name: name for name in _MOST if name != _CHOICE},
     "jina_embeddings_v3": {name: name for name in _MOST if name != _CHOICE},
-    "eurobert": {name: name for name in ("Model", _SEQUENCE, _TAGS)},
-    "rembert": {name: name for name in _MOST if name != "ForMaskedLM"},
+    "eurobert": _FEW,
     "mosaic_bert": {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE)},
 }
 _ONLY = {  # what only a class with this ending writes
@@ -145,7 +144,12 @@ _RULES = {
         "encoder.LayerNorm": "encoder.final_norm",
         **_ROBERTA,
     },
-    "rembert": {"encoder.embedding_hidden_mapping_in": "embeddings_project"},
+    "rembert": {
+        "encoder.embedding_hidden_mapping_in": "embeddings_project",
+        "cls.predictions.dense": "cls.predictions.transform.dense",
+        "cls.predictions.LayerNorm": "cls.predictions.transform.LayerNorm",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
     "megatron-bert": {
         f"{_BLOCK}.attention.ln": f"{_BLOCK}.attention.output.LayerNorm",
         f"{_BLOCK}.ln": f"{_BLOCK}.output.LayerNorm",
@@ -211,6 +215,8 @@ _RULES = {
         "layers.{}.input_layernorm": f"{_BLOCK}.attention.output.LayerNorm",
         "layers.{}.post_attention_layernorm": f"{_BLOCK}.output.LayerNorm",
         "norm": "encoder.final_norm",
+        "lm_head.weight": "cls.predictions.decoder.weight",
+        "lm_head.bias": "cls.predictions.bias",
     },
 }
 _POOLER = "pooler.dense"

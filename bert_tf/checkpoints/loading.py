@@ -325,6 +325,8 @@ def _check_tied(pretrained):
     """Refuses a file whose masked-LM head does not share its table with the word embeddings."""
     source = pretrained.source
     decoder = "cls.predictions.decoder.weight"
+    if pretrained.config.output_embedding_size is not None:
+        return
     if pretrained.config.extra.get("tie_word_embeddings", True) or decoder not in source.shapes:
         return
     table = find_tensor(source, ["embeddings.word_embeddings.weight"])

@@ -143,7 +143,6 @@ def _write_huggingface(model, directory):
         head[OWN_KEY]["options"] = files.own_options(head[OWN_KEY]["options"])
     else:
         config = backbone_of(model).config.to_huggingface()
-        config.pop("tie_word_embeddings", None)  # as by default, the head has no table of its own
         tensors = names_of(tensors, backbone_of(model).config, architecture)
     for key in _STALE_KEYS:
         config.pop(key, None)

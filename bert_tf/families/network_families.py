@@ -131,6 +131,7 @@ FAMILIES = {
         defaults={
             "vocab_size": 250300,
             "embedding_size": 256,
+            "output_embedding_size": 1664,
             "hidden_size": 1152,
             "num_hidden_layers": 32,
             "num_attention_heads": 18,
@@ -143,6 +144,7 @@ FAMILIES = {
             "embedding_size": "input_embedding_size",
             "classifier_dropout": "classifier_dropout_prob",
         },
+        only={"tie_word_embeddings": False},
     ),
     "jina_bert": JINA_BERT,
     "mosaic_bert": MOSAIC_BERT,

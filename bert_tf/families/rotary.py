@@ -73,6 +73,19 @@ class _New(Family):
         return {**values, "rope_scaling": scaling}
 
 
+class _EuroBert(RotaryFamily):
+    """EuroBERT, whose masked-LM head has a table of its own unless the file says otherwise."""
+
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        values = super().read(values)
+        is_tied = values.pop(_TIED, False)
+        return {**values, _OUTPUT_SIZE: None if is_tied else values.get("hidden_size", 768)}
+
+    def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(super().write(values))
+        return {**values, _TIED: values.pop(_OUTPUT_SIZE, None) is None}
+
+
 class _JinaEmbeddingsV3(RotaryFamily):
     """jina-embeddings-v3, also as published, with code of its own and XLM-R's `model_type`."""
 
@@ -97,6 +110,7 @@ class _NomicBert(RotaryFamily):
 
 
 _POSITIONS, _BASE = "position_embedding_type", "rotary_emb_base"
+_TIED, _OUTPUT_SIZE = "tie_word_embeddings", "output_embedding_size"
 _GPT2_KEYS = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
@@ -158,7 +172,7 @@ NEW = _New(
         **dict.fromkeys(("logn_attention_scale", "logn_attention_clip1"), False),
     },
 )
-EUROBERT = RotaryFamily(
+EUROBERT = _EuroBert(
     "EuroBert",
     defaults={
         **_PLAIN,
@@ -180,6 +194,7 @@ EUROBERT = RotaryFamily(
         "pooler_act": "gelu",
         "pooler_use": "pooled",
         "embedding_norm": False,
+        "masked_lm_transform": False,
     },
     keys={"layer_norm_eps": "rms_norm_eps", "attention_probs_dropout_prob": "attention_dropout"},
     has_pooler=False,

@@ -12,6 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.families.network_families import FAMILIES
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.kernels import Epilogue, PrepackedKernel
 
 
@@ -19,10 +20,13 @@ from bert_tf.layers.kernels import Epilogue, PrepackedKernel
 class MaskedLMHead(ConfiguredLayer):
     """A dense layer, an activation and LayerNorm, then the tied word embeddings and a bias.
 
+    With `config.output_embedding_size` it has a table of its own instead of the word embeddings.
+
     Args:
         config: A `BertConfig`, or its `to_dict()`.
         has_transform: Whether the dense layer, activation and LayerNorm come first. Without them,
-            the head is that of BERT-generation (`transformers`, `BertGenerationOnlyLMHead`).
+            the head is that of BERT-generation (`transformers`, `BertGenerationOnlyLMHead`). No
+            head has them without `config.masked_lm_transform`.
 
     Call arguments:
         rows: `[R, H]`, the vectors of the masked positions only.
@@ -37,20 +41,28 @@ class MaskedLMHead(ConfiguredLayer):
 
     def __init__(self, config: BertConfig | dict, has_transform: bool = True, **kwargs):
         super().__init__(config, **kwargs)
-        self.has_transform = has_transform
-        self.transform = self.layer_norm = None
-        if has_transform:
-            width, bias = self.config.embedding_width, self.config.classifier_bias
-            self.transform = self.make_dense(width, "transform", bias)
+        self.has_transform = has_transform and self.config.masked_lm_transform
+        self.transform = self.layer_norm = self.output_embeddings = self.output_bias = None
+        self.width = self.config.output_embedding_size or self.config.embedding_width
+        if self.has_transform:
+            self.transform = self.make_dense(self.width, "transform", self.config.classifier_bias)
             self.layer_norm = self.make_layer_norm("layer_norm")
 
     def build(self, input_shape=None):
+        config = self.config
         if self.has_transform:
-            self.transform.build([None, self.config.hidden_size])
-            self.layer_norm.build([None, self.config.embedding_width])
-        self.output_bias = self.add_weight(
-            name="bias", shape=[self.config.vocab_size], initializer="zeros"
-        )
+            self.transform.build([None, config.hidden_size])
+            self.layer_norm.build([None, self.width])
+        if config.output_embedding_size:
+            self.output_embeddings = self.add_weight(
+                name="output_embeddings",
+                shape=[config.vocab_size, self.width],
+                initializer=truncated_normal(config.initializer_range),
+            )
+        if self.has_transform or config.mlp_bias:
+            self.output_bias = self.add_weight(
+                name="bias", shape=[config.vocab_size], initializer="zeros"
+            )
         self.built = True
 
     def compute_output_shape(self, input_shape):
@@ -64,12 +76,14 @@ class MaskedLMHead(ConfiguredLayer):
                 activation = config.pooler_act
             rows = self.transform.apply(rows, Epilogue(activation=activation))
             rows = self.layer_norm(rows)
-        bias = tf.convert_to_tensor(self.output_bias)
+        bias = None if self.output_bias is None else tf.convert_to_tensor(self.output_bias)
+        if self.output_embeddings is not None:
+            word_embeddings, prepacked_words = tf.convert_to_tensor(self.output_embeddings), None
         if prepacked_words is not None:
             logits = prepacked_words.kernel_impl.apply(rows, Epilogue(bias=bias))
         else:
             logits = tf.matmul(rows, word_embeddings, transpose_b=True)  # [R, E] x [V, E]
-            logits = tf.nn.bias_add(logits, bias)
+            logits = logits if bias is None else tf.nn.bias_add(logits, bias)
         return tf.cast(logits, tf.float32)  # [R, V]
 
     def dense_layers(self) -> dict[str, Dense]:

@@ -58,7 +58,7 @@ OWN_SIZES = {
         "sep_token_id": 2,
     },
 }
-OWN_SIZES["rembert"] = {"input_embedding_size": 16}
+OWN_SIZES["rembert"] = {"input_embedding_size": 16, "output_embedding_size": 24}
 OWN_SIZES["roformer"] = {"embedding_size": 32}
 OWN_SIZES["ernie"] = {"use_task_id": True}
 OWN_SIZES["deberta-v2"] = {
@@ -71,7 +71,7 @@ OWN_SIZES["deberta-v2"] = {
 }
 # What a `BertConfig` needs for the same networks apart from `fixed`.
 OWN_FIELDS = {
-    "rembert": {"embedding_size": 16},
+    "rembert": {"embedding_size": 16, "output_embedding_size": 24},
     "ernie": {"task_type_vocab_size": 3},
     "deberta-v2": {"position_buckets": 6, "type_vocab_size": 0, "pooler_act": "gelu"},
     "electra": {"embedding_size": 16},
@@ -80,7 +80,11 @@ OWN_FIELDS = {
     "gte": {"type_vocab_size": 0},
     "new": {"rope_theta": 500.0, "rope_scaling_factor": 4.0},
     "nomic_bert": {"rope_theta": 1000.0},
-    "eurobert": {"num_key_value_heads": 2, "attention_bias": False, "mlp_bias": False},
+    "eurobert": {
+        "num_key_value_heads": 2,
+        "output_embedding_size": 32,
+        **dict.fromkeys(("attention_bias", "mlp_bias"), False),
+    },
     "modernbert": {
         "attention_window": 2,
         "global_attn_every_n_layers": 2,
@@ -94,10 +98,10 @@ WITHOUT_SEGMENTS = ("distilbert", "mpnet", "gte", "eurobert", "modernbert", "deb
 WITHOUT_POOLER = ("nomic_bert", "gte", "eurobert", "modernbert")  # in the class without a head
 # Classes that `transformers` or this package has not for a family.
 MISSING = {
-    "rembert": ("ForMaskedLM",),
     **dict.fromkeys(("roformer", "jina_embeddings_v3"), ("ForMultipleChoice",)),
-    "eurobert": ("ForMaskedLM", "ForQuestionAnswering", "ForMultipleChoice"),
-    **dict.fromkeys(("gte", "nomic_bert"), ("ForQuestionAnswering", "ForMultipleChoice")),
+    **dict.fromkeys(
+        ("gte", "nomic_bert", "eurobert"), ("ForQuestionAnswering", "ForMultipleChoice")
+    ),
 }
 NAMES = [name for name in FAMILIES if name not in ("bert", "bert-generation")]
 TASKS = {
@@ -270,7 +274,7 @@ def test_the_activation_of_the_masked_lm_head(name, hidden_act, tmp_path):
     np.testing.assert_allclose(received[batch[2]], expected[batch[2]], rtol=1e-5, atol=1e-5)
 
 
-@each_family
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "eurobert"])  # it has no activation
 def test_some_masked_lm_heads_always_compute_gelu(name):
     rows = tf.random.stateless_normal([5, 32], [1, 2])
     words = tf.random.stateless_normal([60, 32], [3, 4])
@@ -283,7 +287,7 @@ def test_some_masked_lm_heads_always_compute_gelu(name):
         head.transform.kernel.assign(tf.eye(32))
         logits.append(head(rows, word_embeddings=words).numpy())
     is_equal = np.array_equal(*logits)
-    follow = ("distilbert", "albert", "megatron-bert", "ernie", "nomic_bert", "eurobert")
+    follow = ("distilbert", "albert", "megatron-bert", "ernie", "nomic_bert")
     follow = (*follow, "deberta-v2", "rembert", "new", "roformer", "jina_bert", "mosaic_bert")
     assert is_equal == (name not in follow)
 
@@ -859,6 +863,7 @@ def test_other_networks_are_refused_by_name(name, folder_of, tmp_path):
         ("new", {"rope_scaling": {"type": "yarn", "factor": 2.0}}),
         ("new", {"layer_norm_type": "rms_norm"}),
         ("eurobert", {"num_key_value_heads": 3}),
+        ("rembert", {"tie_word_embeddings": True}),
         ("jina_bert", {"feed_forward_type": "original"}),
         ("jina_bert", {"feed_forward_type": "reglu"}),
         ("jina_bert", {"alibi_scaling": 2}),

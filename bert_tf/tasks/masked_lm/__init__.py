@@ -2,7 +2,7 @@
 
 from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models import task_spec
-from bert_tf.models.weight_rows import DENSE, LAYER_NORM, VECTOR, Row, layer_row
+from bert_tf.models.weight_rows import DENSE, LAYER_NORM, TABLE, VECTOR, Row, layer_row
 
 _TRANSFORM = "cls.predictions.transform"
 _KERAS_HUB = "task/masked_lm_head"
@@ -16,6 +16,7 @@ HEAD = task_spec.Head(
     (
         layer_row(DENSE, "transform", *_DENSE_NAMES),
         layer_row(LAYER_NORM, "layer_norm", *_NORM_NAMES),
+        Row(TABLE, "output_embeddings", "cls.predictions.decoder", None),
         Row(
             VECTOR,
             "output_bias",
