@@ -29,14 +29,7 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.errors import ConfigError, UserError, require
-from bert_tf.families.network_families import (
-    BERT,
-    BERT_GENERATION,
-    BERTS,
-    FAMILIES,
-    REFUSED,
-    model_type_of,
-)
+from bert_tf.families.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, model_type_of
 from bert_tf.families.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -95,6 +88,7 @@ _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _THETA = number("above 1", lambda value: value > 1)
 _AT_LEAST_1 = number("at least 1", lambda value: value >= 1)
+_ODD_OR_0 = Kind("odd or 0", lambda value: integer().fits(value) and (value == 0 or value % 2 == 1))
 _BUCKETS = integer(4, 511)  # a quarter of them have one distance each, which must be below 128
 _ACTIVATION = Kind(
     f"one of {sorted(ACTIVATION_NAMES)}",
@@ -160,6 +154,13 @@ class BertConfig:
             `max_relative_positions`. -1 means one for each distance.
         max_relative_positions: With "disentangled", the distance that all larger ones are taken
             for. -1 means `max_position_embeddings`.
+        norm_rel_ebd: With "disentangled", "layer_norm" if LayerNorm follows the vectors of
+            distances, else "none".
+        share_att_key: With "disentangled", whether the dense layers of queries and keys also turn
+            vectors of distances into queries and keys. If False, others do.
+        key_bias: Whether keys have a bias where `attention_bias` gives one to queries and values.
+        conv_kernel_size, conv_act: The number of tokens, an odd one, that a convolution in the
+            first block sees, and its activation (DeBERTa-v2). 0 means no convolution.
         rope_theta: With "rotary", the base of the angles: for a head of size D, angle c of
             position p is `p * rope_theta ** (-2 c / D)`.
         rope_scaling_factor: With "rotary", f of static NTK scaling: the base is `f * rope_theta`,
@@ -230,6 +231,11 @@ class BertConfig:
     position_embedding_type: str = _field(ABSOLUTE, _POSITIONS, _SWITCH)
     position_buckets: int = _field(-1, integer(least=-1), _SWITCH)
     max_relative_positions: int = _field(-1, integer(least=-1), _SWITCH)
+    norm_rel_ebd: str = _field("layer_norm", one_of("none", "layer_norm"), _SWITCH)
+    share_att_key: bool = _field(True, FLAG, _SWITCH)
+    key_bias: bool = _field(True, FLAG, _SWITCH)
+    conv_kernel_size: int = _field(0, _ODD_OR_0, _SWITCH)
+    conv_act: str = _field("tanh", one_of("tanh", "relu", "gelu"), _SWITCH)
     rope_theta: float = _field(10_000.0, _THETA, _SWITCH)
     rope_scaling_factor: float = _field(1.0, _AT_LEAST_1, _SWITCH)
     local_rope_theta: float | None = _field(None, optional(_THETA), _SWITCH)
@@ -460,7 +466,10 @@ def _kinds(config_class: type[BertConfig]) -> dict[str, Kind]:
 
 
 SWITCHES, _TF1_FIELDS = _group(_SWITCH), _group(_NOT_IN_TF1)
-_BLOCK_SWITCHES = ("position_embedding_type", "norm_first", "global_attn_every_n_layers")
+_BLOCK_SWITCHES = (
+    *("position_embedding_type", "norm_first", "global_attn_every_n_layers"),
+    *("key_bias", "conv_kernel_size"),
+)
 # Keys that do not change the network but are read.
 _EXTRA = {
     "model_type": optional(text()),
@@ -504,8 +513,7 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
         ConfigError: If the network is another one.
     """
     name = model_type_of(values, checkpoint.model_type if checkpoint else BERT)
-    why = f" ({REFUSED[name]})" if name in REFUSED else ""
-    rule = f"must be one of {_NETWORKS}{why}: see docs/checkpoints.md"
+    rule = f"must be one of {_NETWORKS}: see docs/checkpoints.md"
     require(name in FAMILIES, rule, model_type=name)
     family = FAMILIES[name]
     only = {key: value for key, value in _ONLY_VALUES.items() if key not in family.fixed}

@@ -83,13 +83,10 @@ def student_from_teacher(
     require(is_valid, rule, UserError, layers=layers)
     rule = "of the teacher must be False: its weights are for its own blocks"
     require(not getattr(teacher, "use_scalar_mix", False), rule, UserError, use_scalar_mix=True)
-    every, has_first_norm = (
-        getattr(backbone.config, name)
-        for name in ("global_attn_every_n_layers", "first_block_norm")
-    )
-    rule = "of the teacher must be None and True: each block is made for its place"
-    given = {"global_attn_every_n_layers": every, "first_block_norm": has_first_norm}
-    require(every is None and has_first_norm, rule, UserError, **given)
+    usual = {"global_attn_every_n_layers": None, "first_block_norm": True, "conv_kernel_size": 0}
+    given = {name: getattr(backbone.config, name) for name in usual}
+    rule = "of the teacher must be None, True and 0: each block is made for its place"
+    require(given == usual, rule, UserError, **given)
     backbone.require_kernels("copied block by block")
     if teacher is not backbone:
         teacher.require_merged("copied block by block")

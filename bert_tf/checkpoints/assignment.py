@@ -16,8 +16,9 @@ from bert_tf.base.json_schema import is_integer
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.tensor_source import TensorSource, read_floats
 from bert_tf.checkpoints.weight_names import Weight, part_names
-from bert_tf.config import BertConfig
+from bert_tf.config import DISENTANGLED, BertConfig
 from bert_tf.errors import CheckpointError, require
+from bert_tf.layers.encoder import number_of_distances
 from bert_tf.models.task_spec import Head
 from bert_tf.models.weight_rows import PROJECTION
 
@@ -74,6 +75,9 @@ def encoder_numbers(config: BertConfig) -> int:
     heads -= sum(len(pruned) for pruned in config.pruned_heads.values())
     wide = config.num_blocks * config.intermediate_size
     kernels = 4 * hidden * heads * config.head_size + 2 * hidden * wide
+    kernels += config.conv_kernel_size * hidden**2
+    if config.position_embedding_type == DISENTANGLED:
+        kernels += 2 * number_of_distances(config) * hidden
     return rows * config.embedding_width + projection + kernels
 
 
@@ -192,7 +196,7 @@ def assign_weights(
             values = read_floats(source, name)
             # Keras formats keep the heads in a separate axis, e.g. [H, N, D] -> [H, N * D].
             shape = (*variable.shape[:-1], -1)
-            arrays.append(values.T if part.transposed else values.reshape(shape))
+            arrays.append((values.T if part.transposed else values).reshape(shape))
         # Always a copy: TensorFlow may use the array as the variable's memory and train in it, and
         # `arrays` may be views of a file.
         variable.assign(np.concatenate(arrays, axis=-1) if len(arrays) > 1 else np.array(arrays[0]))

@@ -1,9 +1,11 @@
-"""The columns of queries and keys in files whose rotations turn columns 2 c and 2 c + 1 of a head.
+"""The columns of queries, keys and values in files that have them in another order.
 
-This package turns columns c and c + D / 2. The columns are put in that order when a file is read,
-and back when it is written: the scores of attention do not depend on the order.
+Rotations of RoFormer turn columns 2 c and 2 c + 1 of a head, those of this package columns c and
+c + D / 2: the scores of attention do not depend on the order. DeBERTa has one tensor with the
+queries, keys and values of the first head, then those of the next. The columns are put in this
+package's order when a file is read, and back when it is written.
 
-Source: `transformers`, modeling_roformer.py.
+Sources: `transformers`, modeling_roformer.py and modeling_deberta.py.
 """
 
 import numpy as np
@@ -22,6 +24,21 @@ def halves_of_heads(values: np.ndarray, head_size: int) -> np.ndarray:
 def pairs_of_heads(values: np.ndarray, head_size: int) -> np.ndarray:
     """Puts columns c and c + D / 2 of each head next to each other: `[N * D, ...]`."""
     return _swapped(values, (2, head_size // 2))
+
+
+def heads_together(values: np.ndarray, head_size: int) -> np.ndarray:
+    """Puts the query, key and value of each head next to each other: `[3 * N * D, ...]`."""
+    return _swapped_heads(values, head_size, (3, -1))
+
+
+def heads_apart(values: np.ndarray, head_size: int) -> np.ndarray:
+    """Puts the queries of all heads first, then the keys, then the values: `[3 * N * D, ...]`."""
+    return _swapped_heads(values, head_size, (-1, 3))
+
+
+def _swapped_heads(values, head_size, sizes):
+    heads = values.reshape(*sizes, head_size, *values.shape[1:])
+    return np.ascontiguousarray(heads.swapaxes(0, 1)).reshape(values.shape)
 
 
 def _swapped(values, sizes):

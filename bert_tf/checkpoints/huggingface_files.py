@@ -22,6 +22,8 @@ from bert_tf.base.tensor_source import JoinedSource, RenamedSource, SplitSource,
 from bert_tf.checkpoints.columns_of_heads import (
     check_table,
     halves_of_heads,
+    heads_apart,
+    heads_together,
     pairs_of_heads,
     position_table,
 )
@@ -36,6 +38,7 @@ _SEQUENCE, _CHOICE = "ForSequenceClassification", "ForMultipleChoice"
 _TAGS, _ANSWERS = "ForTokenClassification", "ForQuestionAnswering"
 _MOST = {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE, _TAGS, _ANSWERS, _CHOICE)}
 _FEW = {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE, _TAGS)}
+_NO_CHOICE = {name: name for name in _MOST if name != _CHOICE}
 _CLASSES = {
     BERT_GENERATION: {"Encoder": "Model"},
     "albert": {**_MOST, "ForPreTraining": "ForPreTraining"},
@@ -43,8 +46,9 @@ _CLASSES = {
     "nomic_bert": _FEW,
     "gte": _FEW,
     "new": _MOST,
-    "roformer": {name: name for name in _MOST if name != _CHOICE},
-    "jina_embeddings_v3": {name: name for name in _MOST if name != _CHOICE},
+    "roformer": _NO_CHOICE,
+    "deberta": _NO_CHOICE,
+    "jina_embeddings_v3": _NO_CHOICE,
     "eurobert": _FEW,
     "mosaic_bert": {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE)},
 }
@@ -155,6 +159,11 @@ _RULES = {
         f"{_BLOCK}.ln": f"{_BLOCK}.output.LayerNorm",
         "encoder.ln": "encoder.final_norm",
     },
+    "deberta": {
+        f"{_BLOCK}.attention.self.in_proj": _QUERY_KEY_VALUE,
+        f"{_BLOCK}.attention.self.pos_proj": f"{_BLOCK}.attention.self.pos_key_proj",
+        f"{_BLOCK}.attention.self.pos_q_proj": f"{_BLOCK}.attention.self.pos_query_proj",
+    },
     "deberta-v2": {
         f"{_BLOCK}.attention.self.{role}_proj": f"{_BLOCK}.attention.self.{role}"
         for role in ("query", "key", "value")
@@ -219,6 +228,12 @@ _RULES = {
         "lm_head.bias": "cls.predictions.bias",
     },
 }
+# Names that are read and not written: of the masked-LM head in DeBERTa's published files.
+_READ = {
+    "lm_predictions.lm_head.dense": "cls.predictions.transform.dense",
+    "lm_predictions.lm_head.LayerNorm": "cls.predictions.transform.LayerNorm",
+    "lm_predictions.lm_head": "cls.predictions",
+}
 _POOLER = "pooler.dense"
 _PREDICTION_HEAD = {"head.dense": _POOLER, "head.norm": "pooler.layer_norm"}
 # Rules for the classes with an ending, where one name of theirs is another layer for each class.
@@ -235,6 +250,7 @@ _HEAD_RULES = {
     },
     "eurobert": {_SEQUENCE: {"dense": _POOLER}},
     "roformer": {_SEQUENCE: _CLASSIFIER},
+    "deberta": {_SEQUENCE: {_POOLER: _POOLER}},
     "deberta-v2": {ending: {_POOLER: _POOLER} for ending in (_SEQUENCE, _CHOICE)},
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
@@ -243,6 +259,7 @@ _ENCODER_PARTS = (
     *("embed_tokens", "emb_ln", "LayerNorm"),
 )
 _BERT_PREFIX = "bert."
+_JOINT = re.compile(r"\.attention\.self\.in_proj\.weight$")  # of DeBERTa
 _TURNED = re.compile(r"encoder\.layer\.\d+\.attention\.self\.(query|key)\.")
 # What precedes the names of the encoder's layers in models with a head. All modules of XLM-R and
 # CamemBERT are RoBERTa's.
@@ -276,6 +293,10 @@ def by_bert_names(source: TensorSource, config: BertConfig, architecture: str) -
     model_type = config.model_type
     prefix = _PREFIXES[model_type]
     translate = _translation(model_type, reads=True, architecture=architecture)
+    if FAMILIES[model_type].joins_heads:
+        names = {name: name for name in source.shapes}
+        change = functools.partial(_in_order, heads_apart, config.head_size, _JOINT)
+        source = RenamedSource(source, names, change=change)
     parts = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
     source = SplitSource(source, {name: ours for name, ours in parts.items() if _is_joint(ours)})
     ours = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
@@ -288,13 +309,13 @@ def by_bert_names(source: TensorSource, config: BertConfig, architecture: str) -
     change = None
     if FAMILIES[model_type].turns_neighbours:
         check_table(source, config.head_size)
-        change = functools.partial(_of_heads, halves_of_heads, config.head_size)
+        change = functools.partial(_in_order, halves_of_heads, config.head_size, _TURNED)
     return RenamedSource(source, names, in_file=in_file, change=change)
 
 
-def _of_heads(order, head_size, name, values):
-    """Returns the values of a tensor, with the columns of queries and keys in another order."""
-    return order(values, head_size) if _TURNED.match(name) else values
+def _in_order(order, head_size, pattern, name, values):
+    """Returns the values of a tensor, in another order of columns if the pattern fits its name."""
+    return order(values, head_size) if pattern.search(name) else values
 
 
 def names_of(tensors: Mapping[str, np.ndarray], config: BertConfig, architecture: str) -> dict:
@@ -315,7 +336,7 @@ def names_of(tensors: Mapping[str, np.ndarray], config: BertConfig, architecture
     for name, values in tensors.items():
         ours = name.removeprefix(_BERT_PREFIX)
         if family.turns_neighbours:
-            values = _of_heads(pairs_of_heads, config.head_size, ours, values)
+            values = _in_order(pairs_of_heads, config.head_size, _TURNED, ours, values)
         body, is_pooler = translate(ours), ours.startswith("pooler.")
         if is_pooler and not has_pooler:
             continue
@@ -328,7 +349,8 @@ def names_of(tensors: Mapping[str, np.ndarray], config: BertConfig, architecture
             continue
         parts[ours] = values
         if parts.keys() >= {*of_parts}:
-            named[theirs] = np.concatenate([parts.pop(part) for part in of_parts])
+            values = np.concatenate([parts.pop(part) for part in of_parts])
+            named[theirs] = _in_order(heads_together, config.head_size, _JOINT, theirs, values)
     return named
 
 
@@ -351,7 +373,8 @@ def _translation(
 ) -> Callable[[str], str | tuple[str, ...]]:
     """Returns a function from a family's names to BERT's, or back; of parts, to several."""
     rules, of_head = [], _head_rules(model_type, architecture)
-    for theirs, ours in {**_RULES.get(model_type, {}), **of_head}.items():
+    read_only = _READ if reads else {}
+    for theirs, ours in {**_RULES.get(model_type, {}), **of_head, **read_only}.items():
         if not reads and not architecture.endswith(_ONLY.get(theirs, "")):
             continue
         for before, after in [(theirs, ours)] if reads else [(one, theirs) for one in _names(ours)]:

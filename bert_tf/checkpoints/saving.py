@@ -236,7 +236,7 @@ def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
     pieces = np.split(values, np.cumsum(widths)[:-1], axis=-1)
     tensors = {}
     for part, piece in zip(parts, pieces):
-        values = piece.T if part.transposed else piece
+        values = piece.reshape(part.shape[::-1]).T if part.transposed else piece
         tensors[prefix + part.names[0]] = np.ascontiguousarray(values).reshape(part.shape)
     return tensors
 

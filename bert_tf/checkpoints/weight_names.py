@@ -24,6 +24,7 @@ from bert_tf.config import BertConfig
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.weight_rows import (
     ATTENTION_OUTPUT,
+    CONVOLUTION,
     DENSE,
     ENCODER_BLOCK,
     INTERMEDIATE,
@@ -32,6 +33,7 @@ from bert_tf.models.weight_rows import (
     OUTPUT,
     PROJECTION,
     QUERY_KEY_VALUE,
+    QUERY_VALUE,
     TABLE,
     VECTOR,
     Row,
@@ -41,7 +43,11 @@ from bert_tf.models.weight_rows import (
 OWN = "bert_tf"
 FORMATS = ("huggingface", "tf1", "keras_hub", "tf_models", OWN)
 # The layers of other formats that are one layer here.
-_ROLES = {QUERY_KEY_VALUE: ("query", "key", "value"), KEY_VALUE: ("key", "value")}
+_ROLES = {
+    QUERY_KEY_VALUE: ("query", "key", "value"),
+    KEY_VALUE: ("key", "value"),
+    QUERY_VALUE: ("q", "v"),
+}
 _FIRST_BLOCK = 4  # tensorflow/models: layers 0 to 3 are the embeddings and their LayerNorm
 
 
@@ -106,9 +112,18 @@ _OTHER_BLOCK_NAMES = (
     ("_feedforward_output_dense", "_output_dense"),
     ("_feedforward_layer_norm", "_output_layer_norm"),
 )
-BLOCK = tuple(
-    _block_row(*layer, *names)
-    for layer, names in zip(ENCODER_BLOCK, _OTHER_BLOCK_NAMES, strict=True)
+_OURS, _THEIRS = "encoder.blocks.{index}", "encoder.layer.{index}.attention.self"
+BLOCK = (
+    *(
+        _block_row(*layer, *names)
+        for layer, names in zip(ENCODER_BLOCK, _OTHER_BLOCK_NAMES, strict=True)
+    ),
+    # What only blocks of DeBERTa have.
+    Row(QUERY_VALUE, f"{_OURS}.attention.query_value_bias", f"{_THEIRS}.{{role}}_bias", None),
+    Row(DENSE, f"{_OURS}.attention.distance_query", f"{_THEIRS}.pos_query_proj", None),
+    Row(DENSE, f"{_OURS}.attention.distance_key", f"{_THEIRS}.pos_key_proj", None),
+    Row(CONVOLUTION, f"{_OURS}.convolution.dense", "encoder.conv.conv", None),
+    Row(LAYER_NORM, f"{_OURS}.convolution.layer_norm", "encoder.conv.LayerNorm", None),
 )
 
 
@@ -129,6 +144,7 @@ POOLER = (
 _VARIABLES = {
     TABLE: (None,),
     VECTOR: (None,),
+    QUERY_VALUE: (None,),
     LAYER_NORM: ("gamma", "beta"),
     PROJECTION: ("kernel",),
 }
@@ -261,11 +277,14 @@ def _file_shape(kind, format, variable_name, shape, config):
             return (shape[0] // size, size, shape[1]), False
         return shape, False
     transposed = variable_name == "kernel" and (format == "huggingface" or kind == OUTPUT)
+    if transposed and kind == CONVOLUTION:
+        size = shape[0] // config.hidden_size
+        shape = (size, config.hidden_size, shape[1])  # [k * in, out] -> [k, in, out]
     return (tuple(reversed(shape)) if transposed else shape), transposed
 
 
 def _leaf(kind, format, layer, variable_name):
-    if kind == VECTOR or (kind == TABLE and format == "tf1"):
+    if kind in (VECTOR, QUERY_VALUE) or (kind == TABLE and format == "tf1"):
         return layer
     if format == "huggingface":
         return f"{layer}.{_HUGGINGFACE_LEAVES.get(variable_name, 'weight')}"

@@ -30,6 +30,8 @@ class Family:
     has_pooler: bool = True
     # Whether its rotations turn neighbouring columns of a head (`checkpoints/columns_of_heads.py`).
     turns_neighbours: bool = False
+    # Whether queries, keys and values are one tensor with those of each head together.
+    joins_heads: bool = False
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of a file under the names of `BertConfig`'s fields."""

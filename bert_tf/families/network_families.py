@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.families.alibi import JINA_BERT, MOSAIC_BERT, alibi_family
-from bert_tf.families.deberta import DEBERTA_V2
+from bert_tf.families.deberta import DEBERTA, DEBERTA_V2
 from bert_tf.families.ernie import ERNIE
 from bert_tf.families.family import Family
 from bert_tf.families.modernbert import MODERNBERT
@@ -149,6 +149,7 @@ FAMILIES = {
     "jina_bert": JINA_BERT,
     "mosaic_bert": MOSAIC_BERT,
     "ernie": ERNIE,
+    "deberta": DEBERTA,
     "deberta-v2": DEBERTA_V2,
     "modernbert": MODERNBERT,
     "nomic_bert": NOMIC_BERT,
@@ -158,8 +159,6 @@ FAMILIES = {
     "eurobert": EUROBERT,
     "jina_embeddings_v3": JINA_EMBEDDINGS_V3,
 }
-# Networks that look like BERT's and are not.
-REFUSED = {"deberta": "its attention also depends on the distance of tokens"}
 
 
 def model_type_of(values: Mapping[str, Any], default: str) -> str:

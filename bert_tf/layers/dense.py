@@ -80,7 +80,7 @@ class Dense(QuickLayer):
 
         Args:
             x: `[R, in]`.
-            epilogue: What follows the matmul, without the bias.
+            epilogue: What follows the matmul, without the bias of the layer.
 
         Raises:
             UserError: If the compute dtype of the layer was changed after its kernel was prepacked.

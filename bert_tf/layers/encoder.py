@@ -28,7 +28,8 @@ class BertEncoder(ConfiguredLayer):
     `blocks` are those with weights of their own: with `config.shared_blocks` only one.
     `distance_bias`, a number for each bucket of distances and head that all blocks share, is None
     without `config.relative_attention_num_buckets`. `distances`, the vectors of distances of
-    disentangled attention `[S, H]`, and their LayerNorm are None without it.
+    disentangled attention `[S, H]`, are None without it, and `distance_norm`, their LayerNorm,
+    without `config.norm_rel_ebd`.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -70,7 +71,8 @@ class BertEncoder(ConfiguredLayer):
         ]
         self.final_norm = self.make_layer_norm("final_norm") if self.config.norm_first else None
         self.distance_bias = self.distances = self.distance_norm = None
-        if self.config.position_embedding_type == DISENTANGLED:
+        self.is_disentangled = self.config.position_embedding_type == DISENTANGLED
+        if self.is_disentangled and self.config.norm_rel_ebd == "layer_norm":
             self.distance_norm = self.make_layer_norm("distance_norm")
 
     def stack(self) -> list[BertEncoderBlock]:
@@ -93,7 +95,7 @@ class BertEncoder(ConfiguredLayer):
                 initializer=truncated_normal(self.config.initializer_range),
                 autocast=False,
             )
-        if self.distance_norm is not None:
+        if self.is_disentangled:
             count = 2 * number_of_distances(self.config)
             self.distances = self.add_weight(
                 name="distances",
@@ -117,7 +119,8 @@ class BertEncoder(ConfiguredLayer):
             biases = linear_biases(self.config.num_attention_heads, layout.length)
         distances = None
         if self.distances is not None:
-            distances = self.distance_norm(tf.convert_to_tensor(self.distances))  # [S, H]
+            distances = tf.convert_to_tensor(self.distances)  # [S, H]
+            distances = distances if self.distance_norm is None else self.distance_norm(distances)
             rule = dataclasses.replace(rule, distance_rows=kinds_of_distances(self.config))
         is_same = rule.window_size is None and self.config.position_embedding_type != ROTARY
         num_layers = self.config.num_hidden_layers
@@ -241,7 +244,7 @@ def kinds_of_distances(config: BertConfig) -> np.ndarray:
     Reference: He et al. 2021 (arXiv 2006.03654), equation 3; `transformers`,
     `make_log_bucket_position`.
     """
-    largest = max(_largest_distance(config), config.max_position_embeddings)
+    largest = config.max_position_embeddings  # no text is longer
     distances = np.arange(-largest, largest + 1)
     span = number_of_distances(config)
     if config.position_buckets > 0:

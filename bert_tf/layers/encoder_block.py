@@ -4,13 +4,73 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.attention.self_attention import AttentionProbes, BertSelfAttention
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.dropout import next_seed
+from bert_tf.layers.dropout import new_seed_generator, next_seed, stateless_dropout
 from bert_tf.layers.kernels import Epilogue
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TokenConvolution(ConfiguredLayer):
+    """A convolution over the tokens of each sequence, a residual and LayerNorm.
+
+    A token sees the `config.conv_kernel_size` tokens around it, itself in the middle; before the
+    first and after the last token of its sequence, it sees zeros. The kernel is that of a dense
+    layer on these tokens, one after the other.
+
+        y[t] = LayerNorm(residual[t] + act(dropout(bias + sum_d W[d] x[t + d])))
+
+    Args:
+        config: A `BertConfig`, or its `to_dict()`.
+
+    Call arguments:
+        rows: `[R, H]`.
+        layout: The `TokenLayout` of the rows.
+        residual: `[R, H]`.
+        dropout_seed: Seed of the dropout, a scalar int64. None draws a seed.
+
+    Returns:
+        `[R, H]`.
+
+    Example:
+        >>> from bert_tf.layers.attention.token_layout import TokenLayout
+        >>> from bert_tf.layers.encoder_block import TokenConvolution
+        >>> config = bert_tf.BertConfig(hidden_size=8, num_attention_heads=2, conv_kernel_size=3)
+        >>> layout = TokenLayout.packed(tf.constant([[True, True, False]]))
+        >>> rows = tf.ones([2, 8])
+        >>> TokenConvolution(config)(rows, layout=layout, residual=rows).shape
+        TensorShape([2, 8])
+
+    Reference: He et al. 2021 (arXiv 2006.03654); `transformers`, modeling_deberta_v2.py,
+    `ConvLayer`.
+    """
+
+    def __init__(self, config: BertConfig | dict, **kwargs):
+        super().__init__(config, **kwargs)
+        self.dense = self.make_dense(self.config.hidden_size, "dense")
+        self.layer_norm = self.make_layer_norm("layer_norm")
+        self.dropout_rate = self.config.hidden_dropout_prob
+        self.seed_generator = new_seed_generator()
+
+    def build(self, input_shape=None):
+        size = self.config.hidden_size
+        self.dense.build([None, self.config.conv_kernel_size * size])
+        self.layer_norm.build([None, size])
+        self.built = True
+
+    def call(self, rows, layout: TokenLayout, residual, training=False, dropout_seed=None):
+        size, hidden = self.config.conv_kernel_size, self.config.hidden_size
+        padded = tf.concat([rows, tf.zeros_like(rows[:1])], axis=0)
+        around = tf.gather(padded, layout.neighbours(size // 2))  # [R, size, H]
+        x = self.dense(tf.reshape(around, [-1, size * hidden]))  # -> [R, H]
+        if training and self.dropout_rate:
+            seed = next_seed(self.seed_generator) if dropout_seed is None else dropout_seed
+            x = stateless_dropout(x, self.dropout_rate, seed)
+        return self.layer_norm(ACTIVATIONS[self.config.conv_act].function(x), residual=residual)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -19,14 +79,15 @@ class BertEncoderBlock(ConfiguredLayer):
 
     The bias of a matmul is added in the op that follows (GELU or LayerNorm), so there is only one
     pass over memory between two matmuls. With `config.norm_first`, both LayerNorms precede what
-    they are named after, and their dropout follows it.
+    they are named after, and their dropout follows it. With `config.conv_kernel_size`, the first
+    block ends with `convolution`, a `TokenConvolution` of its input; otherwise that is None.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
         num_heads: n, the number of attention heads of the block. None means all heads of the
             configuration.
-        index: The place of the block in the encoder: only the first may have no LayerNorm before
-            its attention (`config.first_block_norm`).
+        index: The place of the block in the encoder: only the first may have a convolution, and no
+            LayerNorm before its attention (`config.first_block_norm`).
 
     Call arguments:
         rows: `[R, H]`.
@@ -70,6 +131,9 @@ class BertEncoderBlock(ConfiguredLayer):
         bias = bias if config.mlp_output_bias is None else config.mlp_output_bias
         self.output_dense = self.make_dense(size, "output_dense", bias)
         self.output_layer_norm = self.make_layer_norm("output_layer_norm", dropout_rate)
+        self.convolution = None
+        if index == 0 and config.conv_kernel_size:
+            self.convolution = TokenConvolution(config, dtype=dtype, name="convolution")
 
     def build(self, input_shape=None):
         hidden = [None, self.config.hidden_size]
@@ -81,11 +145,14 @@ class BertEncoderBlock(ConfiguredLayer):
         if self.normalizes_attention:
             self.attention_layer_norm.build(hidden)
         self.output_layer_norm.build(hidden)
+        if self.convolution is not None:
+            self.convolution.build()
         self.built = True
 
     def draw_seeds(self) -> list[tf.Tensor | None]:
-        """Returns new seeds for the three dropouts of the block; None where there is none."""
-        layers = (self.attention, self.attention_layer_norm, self.output_layer_norm)
+        """Returns new seeds for the dropouts of the block; None where there is none."""
+        layers = [self.attention, self.attention_layer_norm, self.output_layer_norm]
+        layers += [] if self.convolution is None else [self.convolution]
         return [next_seed(layer.seed_generator) if layer.dropout_rate else None for layer in layers]
 
     def call(
@@ -94,7 +161,7 @@ class BertEncoderBlock(ConfiguredLayer):
         layout: TokenLayout | None = None,
         rule: AttentionRule = EVERY_TOKEN,
         training=False,
-        dropout_seeds=(None, None, None),
+        dropout_seeds=(None, None, None, None),
         probes: AttentionProbes | None = None,
         step=None,
         distances=None,
@@ -106,8 +173,12 @@ class BertEncoderBlock(ConfiguredLayer):
         options |= {} if distances is None else {"distances": distances}
         x = self._normalized(rows) if self.config.norm_first else rows
         attended = self.attention(x, layout=layout, rule=rule, **options)
-        rows = self.add_attended(rows, attended, training, dropout_seeds[1])
-        return self.feed_forward(rows, training, dropout_seeds[2])
+        wide = self.add_attended(rows, attended, training, dropout_seeds[1])
+        output = self.feed_forward(wide, training, dropout_seeds[2])
+        if self.convolution is None:
+            return output
+        options = {"training": training, "dropout_seed": dropout_seeds[3]}
+        return self.convolution(rows, layout=layout, residual=output, **options)
 
     def step(self, rows, position, cache, prefix, prefix_mask):
         """Computes one new token per sequence, `[m, H]`, and the next cache, for inference.
@@ -148,13 +219,17 @@ class BertEncoderBlock(ConfiguredLayer):
         return self.intermediate.feed_forward(self.output_dense, x, activation, norm)
 
     def dense_layers(self) -> dict[str, Dense]:
-        """Returns the four dense layers of the block by their paths in it."""
-        return {
+        """Returns the dense layers of the block by their paths in it; most blocks have four."""
+        layers = {
             "attention.query_key_value": self.attention.query_key_value,
+            "attention.distance_query": self.attention.distance_query,
+            "attention.distance_key": self.attention.distance_key,
             "attention_output": self.attention_output,
             "intermediate": self.intermediate,
             "output_dense": self.output_dense,
+            "convolution.dense": self.convolution and self.convolution.dense,
         }
+        return {path: dense for path, dense in layers.items() if dense is not None}
 
     def keep_heads(self, places: list[int]) -> None:
         """Removes the weights of all other heads; see `BertSelfAttention.keep_heads`."""

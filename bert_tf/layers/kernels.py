@@ -27,7 +27,7 @@ class Epilogue:
       | residual + dropout(z + bias) | activation(first half of z + bias) * (second half)
     """
 
-    bias: tf.Tensor | None = None  # [units], or None; `Dense.apply` sets it
+    bias: tf.Tensor | None = None  # [units], or None; `Dense.apply` sets the layer's
     activation: str | None = None  # as in `BertConfig`
     is_gated: bool = False  # whether half of the units are the factors of the others, activated
     layer_norm: keras.layers.Layer | None = None  # a `ResidualLayerNorm`, with its dropout

@@ -10,6 +10,8 @@ QUERY_KEY_VALUE = "query_key_value"
 KEY_VALUE = "key_value"  # of cross-attention: kernel [H, 2H], bias [2H]; elsewhere two layers
 # The first layer of the feed-forward. If it is gated, it is two layers: the gate and the rest.
 INTERMEDIATE = "intermediate"
+QUERY_VALUE = "query_value"  # a bias [2H] of queries and values; two vectors elsewhere
+CONVOLUTION = "convolution"  # kernel [k * in, out], elsewhere [out, in, k], bias [out]
 ATTENTION_OUTPUT = "attention_output"  # kernel [H, H] or [nD, H], in Keras formats [N, D, H]
 LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
 # A dense layer that the original made without a layer class: output_weights [out, in].

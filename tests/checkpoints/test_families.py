@@ -18,7 +18,7 @@ from bert_tf import BertBackbone, BertConfig
 from bert_tf.checkpoints import huggingface_files
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, ConfigError, UserError
-from bert_tf.families.network_families import FAMILIES, REFUSED
+from bert_tf.families.network_families import FAMILIES
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from tests.numpy_bert import ACTIVATIONS, NumpyBert
 
@@ -61,19 +61,32 @@ OWN_SIZES = {
 OWN_SIZES["rembert"] = {"input_embedding_size": 16, "output_embedding_size": 24}
 OWN_SIZES["roformer"] = {"embedding_size": 32}
 OWN_SIZES["ernie"] = {"use_task_id": True}
-OWN_SIZES["deberta-v2"] = {
+OWN_SIZES["deberta"] = {
     "relative_attention": True,
     "pos_att_type": ["p2c", "c2p"],
+    "max_relative_positions": 4,
+    "position_biased_input": False,
+}
+OWN_SIZES["deberta-v2"] = {
+    **OWN_SIZES["deberta"],
     "share_att_key": True,
     "norm_rel_ebd": "layer_norm",
+    "max_relative_positions": -1,
     "position_buckets": 6,
-    "position_biased_input": False,
+    "conv_kernel_size": 3,
+    "conv_act": "gelu",
 }
 # What a `BertConfig` needs for the same networks apart from `fixed`.
 OWN_FIELDS = {
     "rembert": {"embedding_size": 16, "output_embedding_size": 24},
     "ernie": {"task_type_vocab_size": 3},
-    "deberta-v2": {"position_buckets": 6, "type_vocab_size": 0, "pooler_act": "gelu"},
+    "deberta": {"max_relative_positions": 4, "type_vocab_size": 0, "pooler_act": "gelu"},
+    "deberta-v2": {
+        "position_buckets": 6,
+        "conv_kernel_size": 3,
+        "type_vocab_size": 0,
+        "pooler_act": "gelu",
+    },
     "electra": {"embedding_size": 16},
     "albert": {"embedding_size": 16},
     "mpnet": {"relative_attention_num_buckets": 32},
@@ -94,11 +107,11 @@ OWN_FIELDS = {
         **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
     },
 }
-WITHOUT_SEGMENTS = ("distilbert", "mpnet", "gte", "eurobert", "modernbert", "deberta-v2")
+WITHOUT_SEGMENTS = ("distilbert", "mpnet", "gte", "eurobert", "modernbert", "deberta", "deberta-v2")
 WITHOUT_POOLER = ("nomic_bert", "gte", "eurobert", "modernbert")  # in the class without a head
 # Classes that `transformers` or this package has not for a family.
 MISSING = {
-    **dict.fromkeys(("roformer", "jina_embeddings_v3"), ("ForMultipleChoice",)),
+    **dict.fromkeys(("deberta", "roformer", "jina_embeddings_v3"), ("ForMultipleChoice",)),
     **dict.fromkeys(
         ("gte", "nomic_bert", "eurobert"), ("ForQuestionAnswering", "ForMultipleChoice")
     ),
@@ -113,7 +126,7 @@ TASKS = {
 }
 TWO_CLASSES = ("ForQuestionAnswering", "ForPreTraining")
 # Families that together have all switches.
-UNLIKE = ("albert", "mpnet", "deberta-v2", "eurobert", "modernbert")
+UNLIKE = ("albert", "mpnet", "deberta", "deberta-v2", "eurobert", "modernbert")
 each_family = pytest.mark.parametrize("name", NAMES)
 WITH_OWN_CODE = ("new", "jina_bert", "mosaic_bert")  # in their repositories
 OF_TRANSFORMERS = [name for name in NAMES if name not in WITH_OWN_CODE]
@@ -274,6 +287,56 @@ def test_the_activation_of_the_masked_lm_head(name, hidden_act, tmp_path):
     np.testing.assert_allclose(received[batch[2]], expected[batch[2]], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"conv_kernel_size": 0, "share_att_key": False},
+        {"conv_kernel_size": 5, "conv_act": "tanh", "norm_rel_ebd": "none", "position_buckets": -1},
+    ],
+)
+def test_other_switches_of_deberta_v2(changes, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
+    network = their_model("deberta-v2", "ForTokenClassification", **changes)
+    write(network, tmp_path / "theirs")
+    batch = batch_of("deberta-v2")
+    expected = theirs(network, "deberta-v2", *batch).logits.numpy()
+    model = bert_tf.BertTokenClassifier.from_pretrained(tmp_path / "theirs")
+    np.testing.assert_allclose(ours(model, *batch)[batch[2]], expected[batch[2]], atol=1e-5)
+    model.save_pretrained(tmp_path / "ours")
+    _assert_read_back(transformers.DebertaV2ForTokenClassification, tmp_path / "ours", network)
+
+
+@pytest.mark.parametrize("name", ["deberta", "deberta-v2"])
+def test_the_masked_lm_head_without_legacy(name, tmp_path):
+    network = their_model(name, "ForMaskedLM", legacy=False)
+    write(network, tmp_path / "theirs")
+    batch = batch_of(name)
+    expected = theirs(network, name, *batch).logits.numpy()
+    model = bert_tf.BertMaskedLM.from_pretrained(tmp_path / "theirs")
+    np.testing.assert_allclose(ours(model, *batch)[batch[2]], expected[batch[2]], atol=1e-5)
+    model.save_pretrained(tmp_path / "ours")
+    again = type(network).from_pretrained(tmp_path / "ours").double()
+    received = theirs(again, name, *batch).logits.numpy()
+    np.testing.assert_allclose(received[batch[2]], expected[batch[2]], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["deberta", "deberta-v2"])
+def test_the_masked_lm_head_of_deberta_as_published(name, tmp_path):
+    model = bert_tf.BertMaskedLM(random_model(name, BertBackbone))
+    model.save_pretrained(tmp_path)
+    names = {"cls.predictions.transform": "lm_predictions.lm_head"}
+    names["cls.predictions.bias"] = "lm_predictions.lm_head.bias"
+    tensors = load_file(tmp_path / "model.safetensors")
+    for before, after in names.items():
+        tensors = {key.replace(before, after): values for key, values in tensors.items()}
+    assert not any(key.startswith("cls.") for key in tensors)
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    opened = bert_tf.BertMaskedLM.from_pretrained(tmp_path)
+    assert not opened.untrained_heads
+    batch = batch_of(name)
+    np.testing.assert_array_equal(ours(opened, *batch), ours(model, *batch))
+
+
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "eurobert"])  # it has no activation
 def test_some_masked_lm_heads_always_compute_gelu(name):
     rows = tf.random.stateless_normal([5, 32], [1, 2])
@@ -287,8 +350,8 @@ def test_some_masked_lm_heads_always_compute_gelu(name):
         head.transform.kernel.assign(tf.eye(32))
         logits.append(head(rows, word_embeddings=words).numpy())
     is_equal = np.array_equal(*logits)
-    follow = ("distilbert", "albert", "megatron-bert", "ernie", "nomic_bert")
-    follow = (*follow, "deberta-v2", "rembert", "new", "roformer", "jina_bert", "mosaic_bert")
+    follow = ("distilbert", "albert", "megatron-bert", "ernie", "nomic_bert", "jina_bert")
+    follow = (*follow, "deberta", "deberta-v2", "rembert", "new", "roformer", "mosaic_bert")
     assert is_equal == (name not in follow)
 
 
@@ -424,6 +487,31 @@ def test_gradients(name, tmp_path):
             assert error < 1e-4, (key, error)
 
 
+@pytest.mark.parametrize("name", ["deberta", "deberta-v2"])
+def test_gradients_of_all_weights_of_deberta(name, tmp_path):
+    torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
+    network = their_model(name, "ForTokenClassification", **NO_DROPOUT)
+    write(network, tmp_path)
+    batch = batch_of(name)
+    ids, mask = torch.tensor(batch[0]), torch.tensor(batch[2])
+    logits = network(input_ids=ids, attention_mask=mask.int()).logits
+    torch.cos(logits[mask]).sum().backward()
+    model = bert_tf.BertTokenClassifier.from_pretrained(tmp_path, dropout=0.0)
+    named = {key: values.grad.float().numpy() for key, values in network.named_parameters()}
+    save_file(named, tmp_path / "model.safetensors", {"format": "pt"})
+    expected = bert_tf.BertTokenClassifier.from_pretrained(tmp_path)
+    expected = {variable.path.split("/", 1)[1]: variable for variable in expected.weights}
+    variables = [v for v in model.trainable_variables if "pooler" not in v.path]
+    for padding_free in (True, False):
+        model.backbone.padding_free = padding_free
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.cos(ours(model, *batch, training=True)[batch[2]]))
+        for variable, found in zip(variables, tape.gradient(loss, [v.value for v in variables])):
+            wanted = expected[variable.path.split("/", 1)[1]]
+            error = np.abs(tf.convert_to_tensor(found) - wanted).max() / np.abs(wanted).max()
+            assert error < 1e-4, (variable.path, error)
+
+
 @each_family
 def test_pruning(name, tmp_path):
     model = random_model(name)
@@ -526,7 +614,9 @@ class Reference(NumpyBert):
             if network.norm_first:
                 x = self.pre_norm_block(x, attends, block, index)
             else:
-                x, _ = self.block(x, attends, block, bias)
+                before, (x, _) = x, self.block(x, attends, block, bias)
+            if index == 0 and network.conv_kernel_size:
+                x = self.convolved(before * mask[..., np.newaxis], x)
         if network.norm_first:
             x = self.layer_norm(x, "encoder.final_norm")
         return x, self.pooled(x)
@@ -536,6 +626,17 @@ class Reference(NumpyBert):
             return None
         pooled = ACTIVATIONS[self.network.pooler_act](self.dense(x[:, 0], "pooler.dense"))
         return self.layer_norm(pooled, "pooler.layer_norm") if self.network.pooler_norm else pooled
+
+    def convolved(self, x, residual):
+        """The convolution of DeBERTa-v2; x `[B, T, H]` is zero where there is no token."""
+        kernel = self.tensors["encoder.conv.conv.weight"]  # [H, H, k]
+        size, length = kernel.shape[2], x.shape[1]
+        x = np.pad(x, [(0, 0), (size // 2, size // 2), (0, 0)])
+        parts = [x[:, d : d + length] @ kernel[:, :, d].T for d in range(size)]
+        sums = sum(parts) + self.tensors["encoder.conv.conv.bias"]
+        return self.layer_norm(
+            residual + ACTIVATIONS[self.network.conv_act](sums), "encoder.conv.LayerNorm"
+        )
 
     def pre_norm_block(self, x, attends, name, index):
         """A block whose norms come first; that of the first attention may be missing."""
@@ -551,17 +652,22 @@ class Reference(NumpyBert):
 
     def scores_of_distances(self, x, name):
         """What the vectors of distances add to the scores of two tokens: `[B, N, T, T]`."""
-        vectors = self.layer_norm(
-            self.tensors["encoder.rel_embeddings.weight"], "encoder.LayerNorm"
-        )
-        of_query, of_key, _ = (
-            part[0] for part in self.heads(vectors[np.newaxis], name)
+        vectors = self.tensors["encoder.rel_embeddings.weight"]
+        if self.network.norm_rel_ebd == "layer_norm":
+            vectors = self.layer_norm(vectors, "encoder.LayerNorm")
+        names = [f"{name}.attention.self.{role}" for role in ("query", "key")]
+        if not self.network.share_att_key:
+            names = [f"{name}.attention.self.pos_{role}_proj" for role in ("query", "key")]
+        sizes = len(vectors), self.network.num_attention_heads, -1
+        of_query, of_key = (
+            (self.dense(vectors, one) / 3**0.25).reshape(sizes).transpose(1, 0, 2) for one in names
         )  # [N, S, D]
         query, key, _ = self.heads(x, name)  # [B, N, T, D]
-        length, half = x.shape[1], len(vectors) // 2
-        kinds = [
-            [half + distance_kind(i - j, half, 40) for j in range(length)] for i in range(length)
-        ]
+        length, half, buckets = x.shape[1], len(vectors) // 2, self.network.position_buckets
+        distances = np.subtract.outer(np.arange(length), np.arange(length))
+        if buckets > 0:
+            distances = np.vectorize(lambda one: distance_kind(one, buckets, 40))(distances)
+        kinds = distances + half
         kinds = np.clip(kinds, 0, len(vectors) - 1)
         by_query = np.einsum("bntd,ntsd->bnts", query, of_key[:, kinds])
         by_key = np.einsum("bnsd,ntsd->bnts", key, of_query[:, kinds])
@@ -572,7 +678,10 @@ class Reference(NumpyBert):
         network, (batch, length, _) = self.network, x.shape
         groups = network.num_key_value_heads or network.num_attention_heads
         for role in ("query", "key", "value"):
-            part = self.dense(x, f"{name}.attention.self.{role}")
+            layer = f"{name}.attention.self.{role}"
+            part = self.dense(x, layer)
+            if role != "key":  # DeBERTa's vectors q_bias and v_bias
+                part = part + self.tensors.get(layer.replace(role, f"{role[0]}_bias"), 0)
             part = part.reshape(batch, length, -1, network.head_size).transpose(0, 2, 1, 3)
             if role != "value" and network.position_embedding_type == "rotary":
                 part = turned(part, self.base, network.rope_scaling_factor)
@@ -697,9 +806,19 @@ TENSORS |= {
         "rembert.encoder.embedding_hidden_mapping_in.weight": (32, 16),
         "classifier.bias": (3,),
     },
+    "deberta": {
+        "deberta.encoder.rel_embeddings.weight": (8, 32),
+        "deberta.encoder.layer.0.attention.self.in_proj.weight": (96, 32),
+        "deberta.encoder.layer.2.attention.self.v_bias": (32,),
+        "deberta.encoder.layer.1.attention.self.pos_proj.weight": (32, 32),
+        "deberta.encoder.layer.1.attention.self.pos_q_proj.bias": (32,),
+        "pooler.dense.weight": (32, 32),
+    },
     "deberta-v2": {
         "deberta.encoder.rel_embeddings.weight": (12, 32),
         "deberta.encoder.LayerNorm.bias": (32,),
+        "deberta.encoder.conv.conv.weight": (32, 32, 3),
+        "deberta.encoder.conv.LayerNorm.bias": (32,),
         "deberta.encoder.layer.2.attention.self.query_proj.bias": (32,),
         "pooler.dense.weight": (32, 32),
         "classifier.weight": (3, 32),
@@ -823,12 +942,12 @@ def test_heads_of_pretraining(name, model_class, architecture, tensors, folder_o
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", ["modernbert-decoder", "xlnet"])
 def test_other_networks_are_refused_by_name(name, folder_of, tmp_path):
     shutil.copytree(folder_of("roberta"), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": name}))
-    with pytest.raises(ConfigError, match=f"{REFUSED[name]}.*docs/checkpoints.md"):
+    with pytest.raises(ConfigError, match=f"must be one of albert, .*docs/checkpoints.md.*{name}"):
         BertBackbone.from_pretrained(tmp_path)
 
 
@@ -868,8 +987,23 @@ def test_other_networks_are_refused_by_name(name, folder_of, tmp_path):
         ("jina_bert", {"feed_forward_type": "reglu"}),
         ("jina_bert", {"alibi_scaling": 2}),
         ("jina_bert", {"position_embedding_type": "absolute"}),
-        ("deberta-v2", {"pos_att_type": ["c2p"]}),
-        ("deberta-v2", {"conv_kernel_size": 3}),
+        *(
+            (name, changes)
+            for name in ("deberta", "deberta-v2")
+            for changes in (
+                {"pos_att_type": ["c2p"]},
+                {"relative_attention": False},
+                {"relative_attention": None},
+                {"position_biased_input": True},
+            )
+        ),
+        ("deberta", {"talking_head": True}),
+        ("deberta", {"max_relative_positions": 10**9}),
+        ("deberta-v2", {"position_buckets": 10**9}),
+        ("deberta-v2", {"conv_kernel_size": 10**9 + 1}),
+        ("deberta-v2", {"conv_kernel_size": 2}),
+        ("deberta-v2", {"conv_groups": 2}),
+        ("deberta-v2", {"norm_rel_ebd": "rms_norm"}),
         ("deberta-v2", {"share_att_key": False}),
     ],
 )
@@ -1027,4 +1161,6 @@ def test_the_dropout_of_a_classifier_is_written_under_the_key_of_the_family(
     model.save_pretrained(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())
     key = FAMILIES[name].keys.get("classifier_dropout", "classifier_dropout")
-    assert {k: v for k, v in written.items() if "classif" in k and "drop" in k} == {key: 0.25}
+    assert {k: v for k, v in written.items() if k == key or ("classif" in k and "drop" in k)} == {
+        key: 0.25
+    }

@@ -330,7 +330,7 @@ def test_untied_head_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "changes,words",
     [
-        ({"model_type": "deberta"}, "deberta"),
+        ({"model_type": "jina_embeddings_v3"}, "jina_embeddings_v3"),
         ({"model_type": None, "architectures": ["RobertaModel"]}, "RobertaModel"),
         ({"embedding_size": 8}, "embedding_size"),
         ({"pruned_heads": {"0": [3]}}, "pruned_heads"),

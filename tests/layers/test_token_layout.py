@@ -51,6 +51,33 @@ def test_there_and_back_leaves_zeros_for_padding(layout, mask, is_traced):
     np.testing.assert_array_equal(batch, values * mask[:, :, np.newaxis])
 
 
+def assert_neighbours(layout, sequences):
+    """Those up to two tokens away; `sequences` [B, T] are their numbers, 0 for padding."""
+    numbers = np.arange(1, sequences.size + 1, dtype=np.float32).reshape(sequences.shape)
+    rows = layout.to_rows(tf.constant(numbers))
+    around = tf.gather(tf.concat([rows, [0.0]], axis=0), layout.neighbours(2))  # [R, 5]
+    expected = np.zeros([*sequences.shape, 5])
+    rows_and_numbers = ((row, n) for row, line in enumerate(sequences) for n in {*line} - {0})
+    for row, number in rows_and_numbers:
+        columns = np.flatnonzero(sequences[row] == number)
+        padded = np.pad(numbers[row, columns], 2)
+        for place, column in enumerate(columns):
+            expected[row, column] = padded[place : place + 5]
+    np.testing.assert_array_equal(layout.to_batch(around), expected)
+
+
+@every_mask
+@every_layout
+def test_neighbours(layout, mask):
+    assert_neighbours(layout(tf.constant(mask)), mask.astype(int))
+
+
+@pytest.mark.parametrize("layout", [TokenLayout.padded, TokenLayout.packed])
+def test_neighbours_are_of_the_same_sequence(layout):
+    sequences = np.array([[1, 1, 2, 2, 2, 3], [4, 0, 0, 0, 0, 0], [5, 5, 6, 0, 0, 0]])
+    assert_neighbours(layout(tf.constant(sequences > 0), tf.constant(sequences)), sequences)
+
+
 @every_layout
 def test_rows_of_padding_that_are_not_finite_become_zeros(layout):
     mask = mask_of("between")

@@ -1,13 +1,15 @@
 """Multi-head self-attention on rows: one matmul for query, key and value, then attention."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.config import BertConfig
+from bert_tf.base import keras_compat
+from bert_tf.config import DISENTANGLED, BertConfig
 from bert_tf.errors import user_error
 from bert_tf.layers.attention.dot_product_attention import cached_attention, padded_attention
 from bert_tf.layers.attention.key_values import KeyValueCache
@@ -79,6 +81,7 @@ class BertSelfAttention(ConfiguredLayer):
             configuration.
 
     Attributes:
+        query_value_bias: `[2 * n * D]`, the bias of queries and values if keys have none, or None.
         precision: The precision for packed layouts: "float", or for inference "bfloat16" (for the
             matrix products) or "int8" (`ops.quantized_attention`, except with
             `rule.attended_rows`).
@@ -90,7 +93,8 @@ class BertSelfAttention(ConfiguredLayer):
         dropout_seed: Seed of the dropout, a scalar int64. None draws a seed.
         probes: The `AttentionProbes`, or None.
         distances: `[S, H]`, the vectors of distances of disentangled attention, or None. Their
-            queries and keys are computed as those of tokens.
+            queries and keys are computed as those of tokens with `config.share_att_key`, else by
+            `distance_query` and `distance_key`.
 
     Returns:
         `[R, n * D]`.
@@ -119,14 +123,29 @@ class BertSelfAttention(ConfiguredLayer):
         groups = self.config.num_key_value_heads or self.num_heads  # K
         units = (self.num_heads + 2 * groups) * self.head_size
         bias = self.config.attention_bias
-        self.query_key_value = self.make_dense(units, "query_key_value", bias)
+        self.has_key_bias = bias and self.config.key_bias
+        self.query_key_value = self.make_dense(units, "query_key_value", self.has_key_bias)
+        self.query_value_bias = self.distance_query = self.distance_key = None
+        if self.config.position_embedding_type == DISENTANGLED and not self.config.share_att_key:
+            units = self.num_heads * self.head_size
+            self.distance_query = self.make_dense(units, "distance_query", bias)
+            self.distance_key = self.make_dense(units, "distance_key", self.has_key_bias)
         self.dropout_rate = self.config.attention_probs_dropout_prob
         self.seed_generator = new_seed_generator()
         self.precision = FLOAT
 
     def build(self, input_shape=None):
-        self.query_key_value.build([None, self.config.hidden_size])
+        hidden = [None, self.config.hidden_size]
+        self.query_key_value.build(hidden)
+        if self.config.attention_bias and not self.has_key_bias:
+            self._build_query_value_bias()
+        for dense in filter(None, (self.distance_query, self.distance_key)):
+            dense.build(hidden)
         self.built = True
+
+    def _build_query_value_bias(self):
+        shape = [2 * self.num_heads * self.head_size]
+        self.query_value_bias = self.add_weight(name="bias", shape=shape, initializer="zeros")
 
     def call(
         self,
@@ -138,7 +157,11 @@ class BertSelfAttention(ConfiguredLayer):
         probes: AttentionProbes | None = None,
         distances: tf.Tensor | None = None,
     ):
-        qkv = self.query_key_value.apply(rows, Epilogue())  # [R, H] -> [R, 3nD]
+        bias = None
+        if self.query_value_bias is not None:
+            query, value = tf.split(tf.convert_to_tensor(self.query_value_bias), 2)
+            bias = tf.concat([query, tf.zeros_like(query), value], axis=0)  # [3nD]
+        qkv = self.query_key_value.apply(rows, Epilogue(bias))  # [R, H] -> [R, 3nD]
         if self.config.num_key_value_heads:
             qkv = self._repeated(qkv)  # [R, (n + 2 K) D] -> [R, 3nD]
         qkv = tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])  # -> [R, 3, n, D]
@@ -171,8 +194,13 @@ class BertSelfAttention(ConfiguredLayer):
 
     def _of_distances(self, distances: tf.Tensor) -> tf.Tensor:
         """Returns the queries and keys of vectors of distances: `[S, H]` -> `[S, 2, n, D]`."""
-        qkv = self.query_key_value.apply(distances, Epilogue())
-        return tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])[:, :2]
+        if self.distance_key is None:
+            vectors = self.query_key_value.apply(distances, Epilogue())  # [S, 3nD]
+        else:
+            parts = [dense(distances) for dense in (self.distance_query, self.distance_key)]
+            vectors = tf.concat(parts, axis=1)  # [S, 2nD]
+        heads = [self.num_heads, self.head_size]
+        return tf.reshape(vectors, [-1, vectors.shape[1] // math.prod(heads), *heads])[:, :2]
 
     def _repeated(self, qkv: tf.Tensor) -> tf.Tensor:
         """Repeats shared keys and values for their heads: `[R, (n + 2 K) D]` -> `[R, 3nD]`."""
@@ -212,13 +240,24 @@ class BertSelfAttention(ConfiguredLayer):
 
     def keep_heads(self, places: list[int]) -> None:
         """Removes the weights of all other heads permanently; `places` are among the n of now."""
-        dense = self.query_key_value
+        width = self.num_heads * self.head_size
 
-        def kept(values):
-            """`[..., 3 * n * D]` -> `[..., 3 * len(places) * D]`."""
-            heads = tf.reshape(values, [-1, 3, self.num_heads, self.head_size])
-            return tf.reshape(tf.gather(heads, places, axis=2), [*values.shape[:-1], -1])
+        def kept(variable):
+            """`[..., k * n * D]` -> `[..., k * len(places) * D]`; None -> None."""
+            if variable is None:
+                return None
+            values = tf.convert_to_tensor(variable)
+            sizes = [-1, values.shape[-1] // width, self.num_heads, self.head_size]
+            heads = tf.gather(tf.reshape(values, sizes), places, axis=2)
+            return tf.reshape(heads, [*values.shape[:-1], -1])
 
-        variables = (dense.kernel, dense.bias)
-        dense.replace(*[None if v is None else kept(tf.convert_to_tensor(v)) for v in variables])
+        for dense in filter(None, (self.query_key_value, self.distance_query, self.distance_key)):
+            dense.replace(kept(dense.kernel), kept(dense.bias))
+        before, bias = self.query_value_bias, kept(self.query_value_bias)
         self.num_heads = len(places)
+        if bias is not None:
+            keras_compat.remove_variable(self, "query_value_bias")
+            with keras_compat.unlocked(self):
+                self._build_query_value_bias()
+            self.query_value_bias.assign(bias)
+            self.query_value_bias.trainable = before.trainable

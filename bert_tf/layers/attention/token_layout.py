@@ -105,6 +105,30 @@ class TokenLayout:
         places -= 1  # [B, 1, T]
         return places[..., tf.newaxis], places[:, :, tf.newaxis, :]
 
+    def neighbours(self, reach: int) -> tf.Tensor:
+        """Returns the rows of the tokens around each token: int32 `[R, 2 * reach + 1]`.
+
+        They are R before the first and after the last token of a sequence.
+        """
+        offsets = range(-reach, reach + 1)
+        if self.row_splits is None:
+            query, key = (places[:, 0] for places in self.places())  # [B, T, 1], [B, 1, T]
+            is_key = self.same_sequence()[:, 0]  # [B, 1 or T, T]
+            batch, length = tf.unstack(tf.shape(self.padding_mask))
+            rows = tf.reshape(tf.range(batch * length), [batch, 1, length])
+            found = []
+            for offset in offsets:
+                is_there = is_key & (key == query + offset)  # [B, T, T]
+                found.append(tf.reduce_min(tf.where(is_there, rows, batch * length), axis=2))
+            return tf.reshape(tf.stack(found, axis=2), [-1, len(offsets)])  # [B, T, k] -> [R, k]
+        none = tf.size(self.real_tokens)
+        rows = tf.range(none)
+        sequences = tf.searchsorted(self.row_splits, rows, side="right")  # the splits up to a row
+        start = tf.gather(self.row_splits, sequences - 1)[:, tf.newaxis]  # [R, 1]
+        end = tf.gather(self.row_splits, sequences)[:, tf.newaxis]
+        around = rows[:, tf.newaxis] + tf.constant([*offsets])  # [R, k]
+        return tf.where((around >= start) & (around < end), around, none)
+
     def to_rows(self, values: tf.Tensor) -> tf.Tensor:
         """Packs `[B, T, ...]` -> `[R, ...]`."""
         flat = tf.reshape(values, tf.concat([[-1], tf.shape(values)[2:]], axis=0))
