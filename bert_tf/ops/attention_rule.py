@@ -47,8 +47,7 @@ class AttentionRule:
             `distance_bias[:, M + clip(i - j, -M, M)]` is added. None means nothing.
         distance_vectors: `[S, 2, N, D]`, a query and a key for each of S kinds of distances
             (disentangled attention): the score of query q and key k at a distance of kind s is
-            `(q . k + q . key[s] + query[s] . k) / sqrt(3 D)`. It needs `[B, N, T, T]` tensors; no
-            native op computes it yet.
+            `(q . k + q . key[s] + query[s] . k) / sqrt(3 D)`.
         distance_rows: int32 `[2 M + 1]`, the kind of distance `clip(i - j, -M, M)`, with
             `distance_vectors`.
         rotation: float32 `[P, S]`, S even and at most D, P at least the length of the longest
@@ -140,7 +139,7 @@ class AttentionRule:
         if self.distance_vectors is not None:
             scores += self._scores_of_distances(queries, keys, query - key)
             factors = 3
-        scores = tf.cast(scores, tf.float32) * (factors * queries.shape[-1]) ** -0.5
+        scores = tf.cast(scores, tf.float32) * _inverse_root(factors, queries)
         bias = self.score_bias(query, key)
         return scores if bias is None else scores + bias
 
@@ -150,7 +149,8 @@ class AttentionRule:
         places = tf.clip_by_value(distances, -reach, reach) + reach
         kinds = tf.gather(tf.constant(self.distance_rows), places)  # [T, T] or [B, T, T]
         kinds = tf.broadcast_to(kinds, [shape[0], shape[2], shape[2]])
-        vectors = tf.cast(self.distance_vectors, queries.dtype)
+        vectors = tf.ensure_shape(self.distance_vectors, [None, 2, None, None])
+        vectors = tf.cast(vectors, queries.dtype)
         of_query, of_key = tf.unstack(tf.transpose(vectors, [1, 2, 3, 0]))  # each [N, D, S]
 
         def chosen(products, kinds):  # [B, N, T, S], [B, T, T] -> [B, N, T, T]
@@ -208,6 +208,14 @@ def rotated(vectors: tf.Tensor, rotation: tf.Tensor) -> tf.Tensor:
     first, second, others = tf.split(values, [half, half, -1], axis=-1)
     turned = [first * cosine - second * sine, second * cosine + first * sine, others]
     return tf.cast(tf.concat(turned, axis=-1), vectors.dtype)
+
+
+def _inverse_root(factor: int, vectors: tf.Tensor):
+    """Returns 1 / sqrt(factor D) for `[..., D]`."""
+    size = vectors.shape[-1]
+    if size is None:
+        return tf.math.rsqrt(tf.cast(factor * tf.shape(vectors)[-1], tf.float32))
+    return 1.0 / math.sqrt(factor * size)
 
 
 def _rows_of_places(rotation: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
@@ -316,10 +324,7 @@ class PaddedAttention:
     @property
     def score_scale(self):
         """1 / sqrt(D)."""
-        head_size = self.query.shape[3]
-        if head_size is None:
-            return tf.math.rsqrt(tf.cast(tf.shape(self.query)[3], tf.float32))
-        return 1.0 / math.sqrt(head_size)
+        return _inverse_root(1, self.query)
 
     @functools.cached_property
     def _positions(self) -> tuple[tf.Tensor, tf.Tensor]:

@@ -306,6 +306,20 @@ def self_attention_tensors(qkv, row_splits, rule) -> tuple[tf.Tensor, tf.Tensor,
     return qkv, row_splits, [tf.cast(bias, tf.float32)]
 
 
+def distance_vector_tensors(qkv, rule) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Returns `rule.distance_vectors`, in float32, and `distance_rows`: empty lists without them.
+
+    Raises `TypeError` if the vectors do not have the dtype of `qkv`, and `ValueError` if their
+    shape does not match.
+    """
+    if rule.distance_vectors is None:
+        return [], []
+    _, vectors = float_tensors(qkv=qkv, distance_vectors=rule.distance_vectors)
+    shape = [None, 2, *qkv.shape.with_rank(4)[2:]]
+    check_shape("distance_vectors", vectors, shape, f"qkv.shape={qkv.shape}")
+    return [tf.cast(vectors, tf.float32)], [tf.constant(rule.distance_rows, tf.int32)]
+
+
 def _check_rotation(rotation: tf.Tensor, qkv: tf.Tensor) -> None:
     columns = rotation.shape[-1] if rotation.shape.rank == 2 else None
     most = qkv.shape[-1] or columns

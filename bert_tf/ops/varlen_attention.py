@@ -10,12 +10,14 @@ ByteTransformer (Zhai et al., arXiv 2210.03052). Its gradient recomputes the pro
 window and the global tokens are those of Longformer (Beltagy et al., arXiv 2004.05150), the bias of
 the distance is that of T5 (Raffel et al., arXiv 1910.10683), the rotation of queries and keys by
 their places is RoFormer's (Su et al., arXiv 2104.09864); the kernel applies it to the tiles that it
-loads.
+loads. Queries and keys of distances are DeBERTa's (He et al., arXiv 2006.03654).
 
 Glossary: `B` sequences, `T` length of a sequence (of the longest one in the reference
 implementation), `R` tokens of all sequences, `Rq` queries and `Rk` keys of all sequences, `N`
 heads, `D` head size, `M` the largest distance of query and key with a bias of its own.
 """
+
+import itertools
 
 import tensorflow as tf
 
@@ -198,8 +200,9 @@ def varlen_attention(
     about 1.5 times as fast as float32. Other processors compute the same products, but not faster.
     On a GPU, `compute_dtype` has no effect.
 
-    The native op can be differentiated once, with respect to `qkv` and the distance bias. A
-    gradient of the gradient needs the reference implementation
+    The native op can be differentiated once, with respect to `qkv`, the distance bias and the
+    vectors of distances. On a GPU, the reference implementation computes attention with vectors of
+    distances. A gradient of the gradient needs the reference implementation
     (`bert_tf.ops.backend("reference")`).
 
     Args:
@@ -212,7 +215,7 @@ def varlen_attention(
         seed: An int or a scalar int64 tensor. Required for dropout; pass another seed for each
             call in a step and for each step.
         rule: The `AttentionRule`. By default, a token attends to all tokens of its sequence. The
-            distance bias has the dtype of `qkv`.
+            distance bias and the vectors of distances have the dtype of `qkv`.
         compute_dtype: "bfloat16" for matrix products in bfloat16. None means float32, unless `qkv`
             is bfloat16.
 
@@ -220,7 +223,8 @@ def varlen_attention(
         `[R, N, D]` with the dtype of `qkv`.
 
     Raises:
-        TypeError: If the dtype of `qkv`, `row_splits` or the distance bias is not supported.
+        TypeError: If the dtype of `qkv`, `row_splits`, the distance bias or the vectors of
+            distances is not supported.
         ValueError, tf.errors.InvalidArgumentError: If shapes do not match; `row_splits` does not
             begin with 0, does not end with R, or decreases; the distance bias has an even number
             of columns; `dropout_rate` is outside of [0, 1) or has no seed; or `compute_dtype` is
@@ -234,7 +238,8 @@ def varlen_attention(
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
     qkv, row_splits, distance_bias = native.self_attention_tensors(qkv, row_splits, rule)
-    library = None if rule.distance_vectors is not None else native.used_library()
+    distances = native.distance_vector_tensors(qkv, rule)
+    library = native.used_library(runs_on_gpu=rule.distance_vectors is None)
     if rule.rotation is not None:
         has_no_kernel = library is not None and native.has_gpu_kernels()
         if has_no_kernel or rule.attended_rows is not None:
@@ -252,6 +257,7 @@ def varlen_attention(
         seed,
         distance_bias,
         [] if rule.rotation is None else [rule.rotation],
+        *distances,
         dropout_rate=dropout_rate,
         bfloat16_products=bfloat16_products,
         **rule.attributes,
@@ -299,26 +305,26 @@ def _attention_to_some(qkv, row_splits, dropout_rate, seed, rule, compute_dtype)
 def _varlen_attention_gradient(
     op: tf.Operation, d_output: tf.Tensor, _: tf.Tensor
 ) -> list[tf.Tensor | None]:
-    qkv, row_splits, seed, *optional = op.inputs
-    num_biases = op.get_attr("num_distance_bias")
-    distance_bias, rotation = optional[:num_biases], optional[num_biases:]
+    qkv, row_splits, seed, *others = op.inputs
+    lists = ("distance_bias", "rotation", "distance_vectors", "distance_vectors")  # and their rows
+    lists = [[others.pop(0) for _ in range(op.get_attr(f"num_{name}"))] for name in lists]
     output, logsumexp = op.outputs
-    d_qkv, d_distance_bias = native.library().bert_tf_varlen_attention_grad(
+    d_qkv, d_distance_bias, d_vectors = native.library().bert_tf_varlen_attention_grad(
         d_output,
         qkv,
         output,
         logsumexp,
         row_splits,
         seed,
-        distance_bias,
-        rotation,
+        *lists,
         dropout_rate=op.get_attr("dropout_rate"),
         causal=op.get_attr("causal"),
         window_size=op.get_attr("window_size"),
         num_global_tokens=op.get_attr("num_global_tokens"),
         bfloat16_products=op.get_attr("bfloat16_products"),
     )
-    return [d_qkv, None, None, *d_distance_bias, *[None] * len(rotation)]
+    gradients = d_distance_bias, [None] * len(lists[1]), d_vectors, [None] * len(lists[3])
+    return [d_qkv, None, None, *itertools.chain(*gradients)]
 
 
 native.refuse_second_order("BertTf>VarlenAttentionGrad", "varlen_attention")

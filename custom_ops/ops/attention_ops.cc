@@ -88,6 +88,30 @@ absl::Status CheckRotation(InferenceContext* c, ShapeHandle qkv) {
                          ", qkv.shape=", c->DebugString(qkv));
 }
 
+// Checks the shapes of the optional vectors of distances, [V, 2, heads, head size], and their rows.
+absl::Status ReadDistanceVectorsShape(InferenceContext* c, ShapeHandle qkv, int* number,
+                                      ShapeHandle* shape) {
+  TF_RETURN_IF_ERROR(ReadOptional(c, "num_distance_vectors", number));
+  if (*number == 0) return absl::OkStatus();
+  constexpr char kBe[] = "have shape [kinds, 2, heads, head size], with those of `qkv`";
+  TF_RETURN_IF_ERROR(ReadShape(c, "distance_vectors", 4, kBe, shape));
+  DimensionHandle unused;
+  if (!c->WithValue(c->Dim(*shape, 1), 2, &unused).ok() ||
+      !c->Merge(c->Dim(*shape, 2), c->Dim(qkv, 2), &unused).ok() ||
+      !c->Merge(c->Dim(*shape, 3), c->Dim(qkv, 3), &unused).ok()) {
+    return InvalidArgument("`distance_vectors` must ", kBe,
+                           ". Received: distance_vectors.shape=", c->DebugString(*shape),
+                           ", qkv.shape=", c->DebugString(qkv));
+  }
+  constexpr char kRowsBe[] = "have shape [an odd number of distances]";
+  ShapeHandle rows;
+  TF_RETURN_IF_ERROR(ReadShape(c, "distance_rows", 1, kRowsBe, &rows));
+  const int64_t distances = c->Value(c->Dim(rows, 0));
+  if (distances < 0 || distances % 2 == 1) return absl::OkStatus();
+  return InvalidArgument("`distance_rows` must ", kRowsBe,
+                         ". Received: distance_rows.shape=", c->DebugString(rows));
+}
+
 // The shapes of the inputs that the ops of self-attention have in common, and those that follow
 // from them.
 struct AttentionShapes {
@@ -176,6 +200,8 @@ REGISTER_OP("BertTf>VarlenAttention")
     .Input("seed: int64")
     .Input("distance_bias: num_distance_bias * float")
     .Input("rotation: num_rotation * float")
+    .Input("distance_vectors: num_distance_vectors * float")
+    .Input("distance_rows: num_distance_vectors * int32")
     .Output("output: T")
     .Output("logsumexp: float")
     .Attr("T: {float, bfloat16, half}")
@@ -187,10 +213,14 @@ REGISTER_OP("BertTf>VarlenAttention")
     .Attr("bfloat16_products: bool = false")
     .Attr("num_distance_bias: int >= 0 = 0")
     .Attr("num_rotation: int >= 0 = 0")
+    .Attr("num_distance_vectors: int >= 0 = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(ReadWithDropout(c, &shapes));
       TF_RETURN_IF_ERROR(CheckRotation(c, shapes.qkv));
+      int num_vectors;
+      ShapeHandle vectors;
+      TF_RETURN_IF_ERROR(ReadDistanceVectorsShape(c, shapes.qkv, &num_vectors, &vectors));
       c->set_output(0, shapes.output);
       c->set_output(1, shapes.logsumexp);
       return absl::OkStatus();
@@ -205,8 +235,11 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Input("seed: int64")
     .Input("distance_bias: num_distance_bias * float")
     .Input("rotation: num_rotation * float")
+    .Input("distance_vectors: num_distance_vectors * float")
+    .Input("distance_rows: num_distance_vectors * int32")
     .Output("d_qkv: T")
     .Output("d_distance_bias: num_distance_bias * float")
+    .Output("d_distance_vectors: num_distance_vectors * float")
     .Attr("T: {float, bfloat16, half}")
     .Attr("Tsplits: {int32, int64}")
     .Attr("dropout_rate: float = 0.0")
@@ -216,12 +249,17 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Attr("bfloat16_products: bool = false")
     .Attr("num_distance_bias: int >= 0 = 0")
     .Attr("num_rotation: int >= 0 = 0")
+    .Attr("num_distance_vectors: int >= 0 = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(ReadGradient(c, &shapes, &shapes.output));
       TF_RETURN_IF_ERROR(CheckRotation(c, shapes.qkv));
+      int num_vectors;
+      ShapeHandle vectors;
+      TF_RETURN_IF_ERROR(ReadDistanceVectorsShape(c, shapes.qkv, &num_vectors, &vectors));
       c->set_output(0, shapes.qkv);
       if (shapes.num_distance_bias == 1) c->set_output(1, shapes.distance_bias);
+      if (num_vectors == 1) c->set_output(1 + shapes.num_distance_bias, vectors);
       return absl::OkStatus();
     });
 

@@ -269,9 +269,29 @@ absl::Status BindRotation(Call* call, VarlenAttentionOptions* args) {
   return call->status();
 }
 
-// Sets what the ops of self-attention have in common: qkv [R, 3, N, D], the row splits, the
-// distance bias [N, 2 M + 1], the rotation and the mask. On a GPU, the row splits are not checked:
-// invalid ones give wrong results, but never an invalid memory access.
+// Sets the vectors of distances [V, 2, N, D] and the row of each distance, on the CPU. Only now it
+// is known whether the rows exist.
+template <typename Call>
+absl::Status BindDistanceVectors(Call* call, VarlenAttentionOptions* args) {
+  if (!call->HasInput("distance_vectors")) return absl::OkStatus();
+  const Buffer vectors = call->Input("distance_vectors"), rows = call->Input("distance_rows");
+  args->distance_vectors = static_cast<const float*>(vectors.data);
+  args->num_distance_vectors = vectors.sizes[0];
+  args->distance_rows = static_cast<const int32_t*>(rows.data);
+  args->max_row_distance = rows.sizes[0] / 2;
+  for (int64_t i = 0; i < rows.sizes[0]; ++i) {
+    const int32_t row = args->distance_rows[i];
+    if (row >= 0 && row < args->num_distance_vectors) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("`distance_rows` must be in [0, ", args->num_distance_vectors,
+                     "), the rows of `distance_vectors`. Received: distance_rows[", i, "]=", row));
+  }
+  return call->status();
+}
+
+// Sets what the ops of self-attention have in common: qkv [R, 3, N, D], the row splits, what places
+// add to scores and the mask. On a GPU, the row splits are not checked: invalid ones give wrong
+// results, but never an invalid memory access.
 template <typename T, typename Call, typename Args>
 absl::Status BindSelfAttention(Call* call, Args* args) {
   const Buffer qkv = call->Input("qkv");
@@ -292,19 +312,20 @@ absl::Status BindSelfAttention(Call* call, Args* args) {
     args->row_splits = row_splits.data;
     args->row_splits_are_int64 = row_splits.is_int64;
     args->rows = qkv.sizes[0];
-    if (call->HasInput("rotation")) {
+    if (call->HasInput("rotation") || call->HasInput("distance_vectors")) {
       return absl::InvalidArgumentError(
-          "`num_rotation` must be 0 on a GPU. Received: num_rotation=1. Rotate queries and keys "
-          "before the op, or set BERT_TF_OPS=reference.");
+          "`num_rotation` and `num_distance_vectors` must be 0 on a GPU. Received: 1. Rotate "
+          "queries and keys before the op, or set BERT_TF_OPS=reference.");
     }
     const std::string error = CheckCudaAttention(*args);
     return error.empty() ? call->status() : absl::InvalidArgumentError(error);
   } else {
-    const absl::Status status =
+    absl::Status status =
         BindRowSplits(call, "row_splits", "qkv", qkv.sizes[0], &args->checked_row_splits);
     args->row_splits = args->checked_row_splits.data();
     args->SetQkv(static_cast<const T*>(qkv.data));
-    return status.ok() ? BindRotation(call, args) : status;
+    if (status.ok()) status = BindRotation(call, args);
+    return status.ok() ? BindDistanceVectors(call, args) : status;
   }
 }
 
@@ -375,6 +396,7 @@ absl::Status Bind(Call* call, AttentionGradArgs<T>* args) {
     args->SetQkvGradient(d_qkv);
   }
   call->OptionalOutput("d_distance_bias", &args->d_distance_bias);
+  if constexpr (!kIsGpu<T>) call->OptionalOutput("d_distance_vectors", &args->d_distance_vectors);
   return call->status();
 }
 

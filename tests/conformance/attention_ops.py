@@ -15,8 +15,11 @@ from tests.conformance.task import Lack
 from tests.ops import attention_rules, numpy_quantized_attention, numpy_varlen_attention
 
 
-def _attention_arguments(normal, shape, has_seed, reach=None):
-    """`shape` is the lengths of the sequences, N and D; `reach` is M, or None for no bias."""
+def _attention_arguments(normal, shape, has_seed, reach=None, kinds=0):
+    """`shape` is the lengths of the sequences, N and D; `reach` is M, or None for no bias.
+
+    `kinds` is the number of vectors of distances.
+    """
     lengths, heads, head_size = shape
     made = {"qkv": normal(sum(lengths), 3, heads, head_size)}
     splits_dtype = tf.int64 if has_seed else tf.int32
@@ -25,6 +28,8 @@ def _attention_arguments(normal, shape, has_seed, reach=None):
         made["seed"] = tf.constant(SEED + sum(lengths), tf.int64)
     if reach is not None:
         made["distance_bias"] = normal(heads, 2 * reach + 1)
+    if kinds:
+        made["distance_vectors"] = normal(kinds, 2, heads, head_size)
     return made
 
 
@@ -34,12 +39,13 @@ def _attention_formula(qkv, row_splits, seed=0, compute_dtype=None, rotation=Non
     if compute_dtype is not None:
         qkv = tf.cast(tf.cast(qkv, compute_dtype), tf.float64).numpy()
     dy = dy_in_numpy(len(qkv), *qkv.shape[2:])
-    y, d_qkv, *d_bias = numpy_varlen_attention.varlen_attention(
+    biases = [name for name in ("distance_bias", "distance_vectors") if name in options]
+    y, d_qkv, *d_biases = numpy_varlen_attention.varlen_attention(
         qkv, row_splits, seed=int(seed), d_output=dy, **options
     )
     if rotation is not None:
         d_qkv = numpy_varlen_attention.turned(d_qkv, row_splits, rotation, back=True)
-    return y, dict(zip(("qkv", "distance_bias"), (d_qkv, *d_bias)))
+    return y, dict(zip(("qkv", *biases), (d_qkv, *d_biases)))
 
 
 def _cross_attention_arguments(normal, shape, has_seed):
@@ -73,13 +79,17 @@ def _rotation(columns):
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def attention(*parts, reach=None, turned=0, **mask):
-    """`turned` is the number of columns that are rotated, or 0 for no rotation."""
+def attention(*parts, reach=None, turned=0, kinds=0, **mask):
+    """Returns an op with `turned` rotated columns and `kinds` vectors of distances."""
     has_dropout = "dropout" in parts
     head_sizes = (1, 5, 32, 40, 64, 128) if has_dropout and not mask else ()
-    options = {**mask, "dropout_rate": 0.3} if has_dropout else mask
+    options = {**mask, "dropout_rate": 0.3} if has_dropout else {**mask}
     if turned:
         options = {**options, "rotation": _rotation(turned)}
+        head_sizes = (5, 64)
+    if kinds:  # each for more distances than the last, to both sides
+        logarithms = np.round(np.log2(1 + np.abs(np.arange(-60, 61)))) * np.sign(np.arange(-60, 61))
+        options["distance_rows"] = np.clip(kinds // 2 - logarithms, 0, kinds - 1).astype(np.int32)
         head_sizes = (5, 64)
     bounds = Bounds(of_largest=9e-6, roundings=3)
     if "compute_bfloat16" in parts:
@@ -88,7 +98,7 @@ def attention(*parts, reach=None, turned=0, **mask):
         bounds = Bounds(of_largest=2 * ROUNDING[tf.bfloat16], roundings=3)
     return Op(
         attention_rules.varlen_attention,
-        functools.partial(_attention_arguments, has_seed=has_dropout, reach=reach),
+        functools.partial(_attention_arguments, has_seed=has_dropout, reach=reach, kinds=kinds),
         _attention_formula,
         shapes=tuple(((2, 37, 66), 2, size) for size in head_sizes),
         more_shapes=tuple(

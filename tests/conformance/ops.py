@@ -339,6 +339,15 @@ _COMBINATIONS = {
         )
     },
     **{
+        _name("varlen_attention", name, f"kinds {kinds}", *parts): attention(
+            *parts, kinds=kinds, reach=reach, **MASKS[name]
+        )
+        for name, kinds, reach, *parts in (
+            ("", 9, None),
+            ("causal globals", 5, 3, "compute_bfloat16", "dropout"),
+        )
+    },
+    **{
         _name("varlen_cross_attention", name, *parts): cross_attention(*parts, **MASKS[name])
         for name in ("", "causal")
         for parts in ((), ("dropout",), ("compute_bfloat16", "dropout"))
@@ -370,6 +379,7 @@ OPS = {
             "fused_residual_layer_norm residual bias",
             "fused_residual_layer_norm residual bias dropout",
             "varlen_attention dropout",
+            "varlen_attention kinds 9",
             "varlen_attention causal globals",
             "varlen_attention compute_bfloat16 dropout",
             "varlen_attention causal globals compute_bfloat16",

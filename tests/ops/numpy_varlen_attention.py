@@ -50,10 +50,12 @@ def sees(length, causal=False, window_size=None, num_global_tokens=0):
 
 
 def varlen_attention(qkv, row_splits, dropout_rate=0.0, seed=0, causal=False, window_size=None,
-                     num_global_tokens=0, d_output=None, distance_bias=None):  # fmt: skip
+                     num_global_tokens=0, d_output=None, distance_bias=None,
+                     distance_vectors=None, distance_rows=None):  # fmt: skip
     """[R, 3, N, D] -> [R, N, D]; with d_output [R, N, D] also d_qkv [R, 3, N, D].
 
-    With a distance bias [N, 2 M + 1] and d_output, also its gradient.
+    With d_output, also the gradients of a distance bias [N, 2 M + 1] and of vectors of distances
+    [S, 2, N, D], if there are any.
     """
 
     def visible(length, _):
@@ -61,13 +63,14 @@ def varlen_attention(qkv, row_splits, dropout_rate=0.0, seed=0, causal=False, wi
 
     result = _attention(
         qkv[:, 0], qkv[:, 1:], row_splits, row_splits, visible, dropout_rate, seed, d_output,
-        distance_bias,
+        distance_bias, distance_vectors, distance_rows,
     )  # fmt: skip
     if d_output is None:
         return result
-    output, d_query, d_key_value, d_bias = result
+    output, d_query, d_key_value, *d_others = result
     d_qkv = np.concatenate([d_query[:, None], d_key_value], axis=1)
-    return (output, d_qkv) if distance_bias is None else (output, d_qkv, d_bias)
+    others = zip((distance_bias, distance_vectors), d_others)
+    return output, d_qkv, *(gradient for other, gradient in others if other is not None)
 
 
 def varlen_cross_attention(query, key_value, query_row_splits, key_row_splits, dropout_rate=0.0,
@@ -103,8 +106,12 @@ def distance_places(length, num_distances):
 
 
 def _attention(query, key_value, query_splits, key_splits, visible, dropout_rate, seed, d_output,
-               distance_bias=None):  # fmt: skip
+               distance_bias=None, distance_vectors=None, distance_rows=None):  # fmt: skip
     """The same; `visible(n, m)` says which of m keys each of n queries attends to."""
+    has_vectors = distance_vectors is not None
+    if has_vectors:
+        vectors = np.asarray(distance_vectors, np.float64)  # [S, 2, N, D]
+    d_vectors = np.zeros_like(vectors) if has_vectors else None
     distance_bias = np.zeros([query.shape[1], 1]) if distance_bias is None else distance_bias
     distance_bias = np.asarray(distance_bias, np.float64)
     d_bias = np.zeros_like(distance_bias)
@@ -112,7 +119,7 @@ def _attention(query, key_value, query_splits, key_splits, visible, dropout_rate
     _, num_heads, head_size = query.shape
     output, d_query, d_key_value = map(np.zeros_like, (query, query, key_value))
     rate = np.float32(dropout_rate)
-    scale = 1.0 / np.sqrt(head_size)
+    scale = 1.0 / np.sqrt((3 if has_vectors else 1) * head_size)
     for b in range(len(query_splits) - 1):
         rows, keys = slice(*query_splits[b : b + 2]), slice(*key_splits[b : b + 2])
         n, m = rows.stop - rows.start, keys.stop - keys.start
@@ -122,6 +129,10 @@ def _attention(query, key_value, query_splits, key_splits, visible, dropout_rate
             q, (k, v) = query[rows, head], np.moveaxis(key_value[keys, :, head], 1, 0)
             places = distance_places(max(n, m), distance_bias.shape[1])[:n, :m]
             scores = q @ k.T * scale + distance_bias[head][places]  # [n, m]
+            if has_vectors:
+                kinds = distance_rows[distance_places(n, len(distance_rows))]  # [n, n]
+                of_queries, of_keys = vectors[kinds, 0, head], vectors[kinds, 1, head]  # [n, n, D]
+                scores += (q[:, None] * of_keys + of_queries * k).sum(axis=-1) * scale
             scores = np.where(mask | ~attends, scores, -np.inf)
             p = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
             p = attends * p / p.sum(axis=1, keepdims=True)
@@ -140,4 +151,10 @@ def _attention(query, key_value, query_splits, key_splits, visible, dropout_rate
                 d_query[rows, head] = ds @ k
                 d_key_value[keys, 0, head] = ds.T @ q
                 d_key_value[keys, 1, head] = (p * keep).T @ d
-    return output if d_output is None else (output, d_query, d_key_value, d_bias)
+                if has_vectors:
+                    d_query[rows, head] += (ds[..., None] * of_keys).sum(axis=1)
+                    d_key_value[keys, 0, head] += (ds[..., None] * of_queries).sum(axis=0)
+                    np.add.at(d_vectors[:, 0, head], kinds, ds[..., None] * k)
+                    np.add.at(d_vectors[:, 1, head], kinds, ds[..., None] * q[:, None])
+    gradients = d_query, d_key_value, d_bias, d_vectors
+    return output if d_output is None else (output, *gradients)

@@ -31,7 +31,7 @@ CASES = {
     ),
     "attention of no rows": (
         lambda: native.library().bert_tf_varlen_attention(
-            tf.zeros([0, 3, LARGE, LARGE]), tf.constant([0, 0]), SEED, [], []
+            tf.zeros([0, 3, LARGE, LARGE]), tf.constant([0, 0]), SEED, [], [], [], []
         ), None,
     ),
     "cross-attention of no rows": (

@@ -101,6 +101,28 @@ def test_a_long_sequence_needs_memory_linear_in_its_length():
             assert (tensor.shape.num_elements() or 0) <= qkv.shape.num_elements()
 
 
+def test_distances_of_long_sequences_need_no_tensor_of_pairs():
+    length, kinds = 700, 64
+    qkv, row_splits, d_output = _case([length, 3], num_heads=2)
+    distances = np.arange(-600, 601)  # those from 600 on share the last row
+    rows = (kinds // 2 - np.sign(distances) * np.log2(1 + np.abs(distances))).astype(np.int32)
+    vectors = tf.random.stateless_normal([kinds, 2, 2, 8], [1, 2])
+    options = {"distance_vectors": vectors, "distance_rows": rows}
+
+    @tf.function
+    def attend(qkv):
+        return _value_and_gradient("native", qkv, row_splits, d_output, **options)
+
+    output, d_qkv = attend(qkv)
+    expected, d_expected = _value_and_gradient("reference", qkv, row_splits, d_output, **options)
+    np.testing.assert_allclose(output, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(d_qkv, d_expected, rtol=0, atol=5e-5)
+    if not tf.config.get_visible_devices("GPU"):
+        types = {one.type for one in attend.get_concrete_function(qkv).graph.get_operations()}
+        assert {"BertTf>VarlenAttention", "BertTf>VarlenAttentionGrad"} <= types
+        assert "BatchMatMulV2" not in types
+
+
 def test_not_a_number_stays_where_it_is_seen():
     qkv, row_splits, d_output = _case([10, 70])
     poisoned = qkv.numpy()
@@ -150,6 +172,11 @@ def test_bad_row_splits_are_refused(backend, row_splits, message):
         ({"distance_bias": tf.zeros([2, 5])}, ValueError, r"must have shape \[3, an odd"),
         ({"distance_bias": tf.zeros([5])}, ValueError, "`distance_bias` must have shape"),
         ({"distance_bias": tf.zeros([3, 5], tf.float16)}, TypeError, "the dtype of `qkv`, float32"),
+        (
+            {"distance_vectors": tf.zeros([6, 2, 3, 5]), "distance_rows": [0]},
+            ValueError,
+            "`distance_vectors` must have shape",
+        ),
         ({"rotation": tf.zeros([5, 3])}, ValueError, "`rotation` must be float32"),
         ({"rotation": tf.zeros([5, 6])}, ValueError, "at most the head size 4"),
         ({"rotation": tf.zeros([5, 4], tf.float16)}, ValueError, "`rotation` must be float32"),

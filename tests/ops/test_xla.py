@@ -66,10 +66,11 @@ def test_wrong_shapes_are_refused_by_the_shape_function():
         run(random(5, 4), random(3))
 
 
-def _attention_op(head_size=4, splits=(0, 2), distance_bias=(), rotation=(), **attributes):
+def _attention_op(head_size=4, splits=(0, 2), distance_bias=(), rotation=(), vectors=(), rows=(),
+                  **attributes):  # fmt: skip
     return native.library().bert_tf_varlen_attention(
         tf.zeros([2, 3, 2, head_size]), tf.constant(splits, tf.int32), tf.constant(0, tf.int64),
-        list(distance_bias), list(rotation), **attributes,
+        list(distance_bias), list(rotation), list(vectors), list(rows), **attributes,
     )  # fmt: skip
 
 
@@ -113,6 +114,12 @@ def _dense_op(epsilon):
     (lambda: _attention_op(rotation=[tf.zeros([4])]), r"must have shape \[places, an even"),
     (lambda: _attention_op(rotation=[tf.zeros([2, 4])] * 2), "num_rotation` must be 0 or 1"),
     (lambda: _attention_op(rotation=[tf.zeros([1, 4])]), "2 tokens in sequence 0|0 on a GPU"),
+    (lambda: _attention_op(vectors=[tf.zeros([3, 1, 2, 4])], rows=[[0]]), r"kinds, 2, heads"),
+    (lambda: _attention_op(vectors=[tf.zeros([3, 2, 1, 4])], rows=[[0]]), r"kinds, 2, heads"),
+    (lambda: _attention_op(vectors=[tf.zeros([3, 2, 2, 5])], rows=[[0]]), r"kinds, 2, heads"),
+    (lambda: _attention_op(vectors=[tf.zeros([3, 2, 2, 4])], rows=[[0, 0]]), "an odd number"),
+    (lambda: _attention_op(vectors=[tf.zeros([3, 2, 2, 4])], rows=[[3]]), r"in \[0, 3\)|0 on a"),
+    (lambda: _attention_op(vectors=[tf.zeros([3, 2, 2, 4])], rows=[[-1]]), r"in \[0, 3\)|0 on a"),
 ])  # fmt: skip
 def test_the_same_is_refused(call, said, compiled):
     # What only a hand-made graph can ask for: the Python functions check first.

@@ -23,9 +23,25 @@ struct Case {
   int64_t globals = 0;
   float dropout_rate = 0.0f;
   std::optional<std::vector<int64_t>> key_lengths = std::nullopt;  // for cross-attention
-  int64_t max_distance = -1;  // of the distance bias; negative for none
-  int64_t rotation_size = 0;  // 0 for no rotation
+  int64_t max_distance = -1;      // of the distance bias; negative for none
+  int64_t rotation_size = 0;      // 0 for no rotation
+  int64_t max_row_distance = -1;  // of the vectors of distances; negative for none
 
+  // The row of each distance, [2 max_row_distance + 1]: distances share rows in threes.
+  std::vector<int32_t> DistanceRows() const {
+    std::vector<int32_t> rows(max_row_distance < 0 ? 0 : 2 * max_row_distance + 1);
+    for (size_t i = 0; i < rows.size(); ++i)
+      rows[i] = static_cast<int32_t>(rows.size() - 1 - i) / 3;
+    return rows;
+  }
+  // The vectors, [V, 2, heads, head_size]; empty for none.
+  std::vector<float> DistanceVectors() const {
+    const int64_t kinds = max_row_distance < 0 ? 0 : 2 * max_row_distance / 3 + 1;
+    std::vector<float> vectors(kinds * 2 * heads * head_size);
+    for (size_t i = 0; i < vectors.size(); ++i)
+      vectors[i] = std::sin(11.0f * static_cast<float>(i));
+    return vectors;
+  }
   // The distance bias, [heads, 2 max_distance + 1]; empty for none.
   std::vector<float> DistanceBias() const {
     std::vector<float> bias(max_distance < 0 ? 0 : heads * (2 * max_distance + 1));
@@ -71,7 +87,8 @@ struct Case {
     return text + " N=" + std::to_string(heads) + " D=" + std::to_string(head_size) +
            (causal ? " causal" : "") + " window=" + std::to_string(window) +
            " globals=" + std::to_string(globals) + " rate=" + std::to_string(dropout_rate) +
-           " M=" + std::to_string(max_distance) + " S=" + std::to_string(rotation_size) + " ";
+           " M=" + std::to_string(max_distance) + " S=" + std::to_string(rotation_size) +
+           " M'=" + std::to_string(max_row_distance) + " ";
   }
 
  private:

@@ -21,6 +21,7 @@ constexpr int64_t kUnitCycles = 500;
 // The cost of a block of queries, which attends to keys, or of keys, to which queries attend.
 int64_t BlockCycles(const VarlenAttentionOptions& options, const AttentionUnit& unit, int64_t begin,
                     int products, bool of_queries) {
+  if (options.distance_vectors != nullptr) products += 2;
   const int64_t length = of_queries ? unit.queries.count : unit.keys.count;
   const int64_t others = of_queries ? unit.keys.count : unit.queries.count;
   int64_t visible = others;  // about how many keys or queries the block meets
@@ -53,6 +54,14 @@ void AddBlocks(const VarlenAttentionOptions& options, AttentionUnit unit, int pr
   }
 }
 
+// With vectors of distances, the units of a head follow each other: they share what is computed
+// from its vectors.
+void SortByHead(const VarlenAttentionOptions& options, AttentionPlan* plan) {
+  if (options.distance_vectors == nullptr) return;
+  std::stable_sort(plan->begin(), plan->end(),
+                   [](const AttentionUnit& a, const AttentionUnit& b) { return a.head < b.head; });
+}
+
 AttentionPlan ForwardPlan(const VarlenAttentionOptions& options) {
   AttentionPlan plan;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
@@ -62,11 +71,12 @@ AttentionPlan ForwardPlan(const VarlenAttentionOptions& options) {
       AddBlocks(options, unit, 2, &plan);
     }
   }
+  SortByHead(options, &plan);
   return plan;
 }
 
-// With a distance bias, one unit processes one head of one sequence, so that its sums have one
-// order.
+// With a distance bias or vectors of distances, one unit processes one head of one sequence, so
+// that its sums have one order.
 //
 // If one unit processes one head of one sequence, it computes five products per tile. If a sequence
 // is so long that threads would wait for its last head, it is divided into blocks of queries (dq:
@@ -88,7 +98,8 @@ AttentionPlan BackwardPlan(const VarlenAttentionOptions& options, int num_thread
     AttentionUnit unit = UnitOfSequence(options, b, AttentionUnit::kSequence);
     const int64_t longest = std::max(unit.queries.count, unit.keys.count);
     if (longest == 0) continue;
-    const bool cut = options.distance_bias == nullptr && longest > kAttentionTile &&
+    const bool cut = options.distance_bias == nullptr && options.distance_vectors == nullptr &&
+                     longest > kAttentionTile &&
                      static_cast<double>(head_cycles[b]) * num_threads > all_cycles;
     for (unit.head = 0; unit.head < options.num_heads; ++unit.head) {
       if (cut) {
@@ -102,7 +113,23 @@ AttentionPlan BackwardPlan(const VarlenAttentionOptions& options, int num_thread
       }
     }
   }
+  SortByHead(options, &plan);
   return plan;
+}
+
+// Runs all units of a head in one thread, which adds to the gradients of the vectors of the head.
+template <typename T, typename Run>
+void RunHeads(const Parallel& parallel, const VarlenAttentionGradArgs<T>& args,
+              const AttentionPlan& plan, const Run& run) {
+  std::fill_n(args.d_distance_vectors,
+              args.num_distance_vectors * 2 * args.num_heads * args.head_size, 0.0f);
+  if (plan.empty()) return;
+  const int64_t units = static_cast<int64_t>(plan.size()) / args.num_heads;  // of a head
+  int64_t cycles = 0;
+  for (int64_t i = 0; i < units; ++i) cycles += plan[i].cycles;
+  parallel.For(args.num_heads, cycles, [&](int64_t first_head, int64_t last_head) {
+    run(plan.data() + first_head * units, (last_head - first_head) * units);
+  });
 }
 
 // Sums the parts of all sequences, in float64, to the gradient of the distance bias.
@@ -145,9 +172,14 @@ void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionGradArgs
     parts.resize(2 * args.row_splits[args.num_sequences] * args.num_heads);
     with_parts.d_distance_bias_parts = parts.data();
   }
-  RunPlan(parallel, plan, [&](const AttentionUnit* units, int64_t count) {
+  const auto run = [&](const AttentionUnit* units, int64_t count) {
     BERT_TF_DISPATCH(AttentionBackwardUnits, with_parts, units, count, HasBfloat16());
-  });
+  };
+  if (args.distance_vectors == nullptr) {
+    RunPlan(parallel, plan, run);
+  } else {
+    RunHeads(parallel, args, plan, run);
+  }
   if (args.distance_bias != nullptr) {
     SumDistanceParts(parallel, args, parts, args.d_distance_bias);
   }

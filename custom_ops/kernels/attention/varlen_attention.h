@@ -3,9 +3,10 @@
 //   out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D) + bias[n, r - j])) v[j, n]
 //
 // where j are the keys of the sequence of row r to which row r may attend. The bias of the distance
-// is optional (Raffel et al., arXiv 1910.10683, section 2.1), and so is the rotation of q[r, n] and
-// k[j, n] by their places (Su et al., arXiv 2104.09864, section 3.4.2). The tokens of all
-// sequences are stored one after another, in R rows. The queries of sequence b have the rows
+// is optional (Raffel et al., arXiv 1910.10683, section 2.1), and so are the rotation of q[r, n]
+// and k[j, n] by their places (Su et al., arXiv 2104.09864, section 3.4.2) and queries and keys of
+// distances (He et al., arXiv 2006.03654, equation 4). The tokens of all sequences are stored one
+// after another, in R rows. The queries of sequence b have the rows
 // [row_splits[b], row_splits[b+1]), its keys and values [key_row_splits[b], key_row_splits[b+1]).
 // In self-attention, queries, keys and values are columns of one tensor with one set of row splits.
 //
@@ -57,6 +58,15 @@ struct VarlenAttentionOptions {
   // The columns from S on are kept. Null for none; only self-attention may have it.
   const float* rotation = nullptr;
   int64_t rotation_size = 0;  // S
+  // [V, 2, N, D], a query Q and a key K for each of V kinds of distances (disentangled attention).
+  // The score of query q and key k, at a distance of kind s, is
+  //   (q . k + q . K[s] + Q[s] . k) / sqrt(3 D)
+  // Null for none; only self-attention may have them. They are not rounded to bfloat16.
+  const float* distance_vectors = nullptr;
+  int64_t num_distance_vectors = 0;  // V
+  // [2 M' + 1], each in [0, V): the kind of the distance min(max(i - j, -M'), M').
+  const int32_t* distance_rows = nullptr;
+  int64_t max_row_distance = 0;  // M'
 
   // The numbers of a head, and how many there are.
   const float* DistanceBiasOf(int64_t head) const { return distance_bias + head * NumDistances(); }
@@ -113,6 +123,7 @@ struct VarlenAttentionGradArgs : VarlenAttentionInputs<T> {
   float* d_distance_bias = nullptr;  // [N, 2 M + 1]
   // [2 R N]: the part of each sequence and head, in varlen_attention_units.h
   float* d_distance_bias_parts = nullptr;
+  float* d_distance_vectors = nullptr;  // [V, 2, N, D]
 
   void SetQkvGradient(T* d_qkv) {
     d_query = {d_qkv, 3, 0};
@@ -131,9 +142,9 @@ struct VarlenAttentionGradArgs : VarlenAttentionInputs<T> {
 template <typename T>
 void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 
-// Writes every element of `d_query`, `d_key`, `d_value` and, with a distance bias,
-// `d_distance_bias`. All results, of both functions, have the same bits for every number of
-// threads.
+// Writes every element of `d_query`, `d_key`, `d_value` and, with a distance bias or vectors,
+// `d_distance_bias` or `d_distance_vectors`. All results, of both functions, have the same bits for
+// every number of threads.
 template <typename T>
 void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionGradArgs<T>& args);
 

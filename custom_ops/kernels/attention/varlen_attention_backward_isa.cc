@@ -7,7 +7,8 @@
 //   dQ_i = sum_j dS_ij K_j / sqrt(D)        dK_j = sum_i dS_ij Q_i / sqrt(D)
 //   dbias_h = sum of dS_ij with the distance h
 //
-// p_ij = exp(q_i . k_j / sqrt(D) + bias_ij - logsumexp_i) is recomputed. With a rotation, Q and K
+// p_ij = exp(q_i . k_j / sqrt(D) + bias_ij - logsumexp_i) is recomputed. DistanceGradients has the
+// terms of vectors of distances. With a rotation, Q and K
 // are the rotated ones, and dQ and dK are rotated back. A unit is one head of a sequence, or, for
 // long sequences, a block of queries (dQ) or a block of keys (dK, dV). All units sum over ascending
 // tiles, so both kinds give the same bits.
@@ -172,14 +173,87 @@ class ScoreGradients {
   const Dropout dropout_;
 };
 
+// Adds the terms of the gradient that come from the vectors of distances, Qh and Kh for h = i - j:
+//   dQ_i += sum_j dS_ij Kh              dK_j += sum_i dS_ij Qh
+//   dKh = sum of dS_ij Q_i / sqrt(3 D)  dQh = sum of dS_ij K_j / sqrt(3 D)
+class DistanceGradients {
+ public:
+  DistanceGradients(const VarlenAttentionOptions& options, float* d_vectors)
+      : options_(options), layout_(options), d_vectors_(d_vectors) {
+    if (options.distance_vectors == nullptr) return;
+    constexpr int64_t kSkewed = kDistances * kTile;
+    by_query_ = ThreadScratch(2, 2 * kSkewed + kDistances * layout_.padded_size);
+    by_key_ = by_query_ + kSkewed;
+    vectors_ = by_key_ + kSkewed;
+    FillZeros(by_query_, 2 * kSkewed);
+  }
+
+  // Adds those of a tile, from the gradients of its scores [keys, queries].
+  void Add(const AttentionUnit& unit, const QueryTile& q, const KeyTile& k, const float* d_scores,
+           float* d_queries) const {
+    for (int64_t j = 0; j < kTile; ++j) {
+      for (int64_t i = 0; i < kTile; ++i) {
+        const float d_score = j < k.count && i < q.count ? d_scores[j * kTile + i] : 0.0f;
+        const int64_t column = kTile - 1 + i - j;
+        by_query_[column * kTile + i] = d_score;
+        by_key_[column * kTile + j] = d_score;
+      }
+    }
+    const int64_t first = (kTile - k.count) * kTile;  // of the first query and the last key
+    const int64_t distance = q.position - k.begin - (k.count - 1);
+    const int64_t distances = k.count + q.count - 1;
+    AddPart(unit, 1, distance, distances, by_query_ + first, q.count, q.queries.columns, d_queries);
+    AddPart(unit, 0, distance, distances, by_key_ + first, k.count, k.keys.columns, k.d_keys);
+  }
+
+ private:
+  // The same for the keys of distances (part 1), which meet queries, or for the queries (0), which
+  // meet keys: `rows` [count, D]. The gradients of scores are [distances, count].
+  void AddPart(const AttentionUnit& unit, int part, int64_t distance, int64_t distances,
+               const float* d_scores, int64_t count, const float* rows, float* d_rows) const {
+    const int64_t size = layout_.head_size, padded = layout_.padded_size;
+    const auto offset = [&](int64_t h) {
+      return DistanceVectorOffset(options_, layout_, unit.head, part, distance + h);
+    };
+    if (d_rows != nullptr) {
+      for (int64_t h = 0; h < distances; ++h) {
+        PackRows<Float32>(options_.distance_vectors + offset(h), 0, 1, size, vectors_ + h * padded,
+                          0);
+      }
+      Product<Float32>(count, padded, distances, Transposed(d_scores, kTile), vectors_,
+                       {d_rows, padded, /*added=*/true});
+    }
+    if (unit.kind == AttentionUnit::kKeyBlock) return;
+    Product<Float32>(distances, padded, count, Rows(d_scores, kTile), rows,
+                     {vectors_, padded, /*added=*/false, layout_.scale});
+    for (int64_t h = 0; h < distances; ++h) {
+      float* const d_vector = d_vectors_ + offset(h);
+      ForSingleVectors(size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+        Store(d_vector + d, Load(d_vector + d, lanes) + Load(vectors_ + h * padded + d), lanes);
+      });
+    }
+  }
+
+  const VarlenAttentionOptions& options_;
+  const HeadLayout layout_;
+  float* const d_vectors_;
+  // The gradients of the scores of a tile by the column of their distance, zeros for pairs that
+  // there are not: [kDistances, queries] and [kDistances, keys].
+  float* by_query_ = nullptr;
+  float* by_key_ = nullptr;
+  float* vectors_ = nullptr;  // [kDistances, D], or their gradients
+};
+
 template <typename Format, typename T>
 class Backward {
  public:
-  explicit Backward(const VarlenAttentionGradArgs<T>& args)
+  Backward(const VarlenAttentionGradArgs<T>& args, TileScores<Format>* scores)
       : args_(args),
         layout_(args),
         mask_(args),
-        score_gradients_(args, args.d_distance_bias_parts) {}
+        scores_(scores),
+        score_gradients_(args, args.d_distance_bias_parts),
+        distance_gradients_(args, args.d_distance_vectors) {}
 
   // A unit is all queries, or one block of them, and all keys, or one block.
   void Run(const AttentionUnit& unit) const {
@@ -253,8 +327,8 @@ class Backward {
     const int64_t padded = layout_.padded_size;
     const int64_t lanes = RoundUpToLanes(q.count);
     // [keys, D] x [D, queries]
-    Scores(layout_, k.count, lanes, k.keys.rows, q.queries_t, s.probabilities);
-    AddDistanceBias(args_, unit.head, q.position, lanes, k.begin, k.count, s.probabilities);
+    scores_->Compute(unit.head, q.position, lanes, k.begin, k.count, k.keys.rows, q.queries_t,
+                     s.probabilities);
     Product<Format>(k.count, lanes, layout_.head_size, Rows(k.values, layout_.padded_words),
                     q.d_output_t, {s.d_scores.rows, kTile});
     score_gradients_.Compute(unit, q, k, masked, s.probabilities, s.d_scores.rows);
@@ -264,6 +338,9 @@ class Backward {
         PackColumns<Format>(s.d_scores.rows, kTile, k.count, lanes, s.d_scores.columns, kTile);
       }
       PackRows<Format>(s.d_scores.rows, kTile, k.count, q.count, s.d_scores.rows, kTile);
+    }
+    if (args_.distance_vectors != nullptr) {
+      distance_gradients_.Add(unit, q, k, s.d_scores.rows, d_queries);
     }
     const int64_t key_words = WordsOf<Format>(k.count), query_words = WordsOf<Format>(q.count);
     const bool careful = masked && !(AllFinite<Format>(k.keys.columns, key_words * padded) &&
@@ -342,7 +419,9 @@ class Backward {
   const VarlenAttentionGradArgs<T>& args_;
   const TileLayout<Format> layout_;
   const Mask mask_;
+  TileScores<Format>* const scores_;
   const ScoreGradients score_gradients_;
+  const DistanceGradients distance_gradients_;
 };
 
 }  // namespace
@@ -351,7 +430,8 @@ template <typename T>
 void AttentionBackwardUnits(const VarlenAttentionGradArgs<T>& args, const AttentionUnit* units,
                             int64_t count, bool has_bfloat16) {
   WithFormat(args, has_bfloat16, [&](auto format) {
-    const Backward<decltype(format), T> backward(args);
+    TileScores<decltype(format)> scores(args, TileLayout<decltype(format)>(args));
+    const Backward<decltype(format), T> backward(args, &scores);
     for (int64_t i = 0; i < count; ++i) backward.Run(units[i]);
   });
 }

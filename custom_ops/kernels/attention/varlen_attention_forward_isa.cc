@@ -158,7 +158,7 @@ int64_t CountWithoutKeys(const Mask& mask, const AttentionUnit& unit, int64_t qu
 template <typename Format, typename T>
 void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropout& dropout,
                  const VarlenAttentionArgs<T>& args, const AttentionUnit& unit,
-                 const ForwardScratch& s, KeyTiles<Format>* key_tiles) {
+                 const ForwardScratch& s, KeyTiles<Format>* key_tiles, TileScores<Format>* scores) {
   const int64_t padded = layout.padded_size;
   const int64_t query = unit.begin;
   const int64_t query_count = Smaller(kTile, unit.queries.count - query);
@@ -177,8 +177,7 @@ void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropo
     if (mask.HidesAll(position, position + query_count, key, key + key_count)) continue;
     const bool masked = !mask.ShowsAll(position, position + query_count, key, key + key_count);
     const auto [keys, values] = key_tiles->Pack(args, unit, key, key_count);
-    Scores(layout, key_count, query_lanes, keys, s.queries_t, s.scores);
-    AddDistanceBias(args, unit.head, position, query_lanes, key, key_count, s.scores);
+    scores->Compute(unit.head, position, query_lanes, key, key_count, keys, s.queries_t, s.scores);
     SoftmaxTile(layout, mask, dropout, unit, query_lanes, key, key_count, masked, s);
     if (Format::kRounds) {
       PackColumns<Format>(s.scores, kTile, key_count, query_lanes, s.scores, kTile);
@@ -222,8 +221,9 @@ void AttentionForwardUnits(const VarlenAttentionArgs<T>& args, const AttentionUn
     const Dropout dropout(args);
     const ForwardScratch scratch(layout);
     KeyTiles<decltype(format)> key_tiles(layout, scratch);
+    TileScores<decltype(format)> scores(args, layout);
     for (int64_t i = 0; i < count; ++i) {
-      ForwardUnit(layout, mask, dropout, args, units[i], scratch, &key_tiles);
+      ForwardUnit(layout, mask, dropout, args, units[i], scratch, &key_tiles, &scores);
     }
   });
 }

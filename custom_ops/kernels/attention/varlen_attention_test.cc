@@ -30,16 +30,17 @@ void CheckLogsumexp(const Buffer<float>& actual, std::vector<double> expected, d
   CheckNear(finite, expected, tolerance, context + "logsumexp");
 }
 
-void CheckDistances(const Buffer<float>& actual, const Expected& expected, double tolerance,
-                    const std::string& context) {
+// Compares sums; `sums` are those of the absolute values of their terms.
+void CheckDistances(const Buffer<float>& actual, const std::vector<double>& expected,
+                    const std::vector<double>& sums, double tolerance, const std::string& what) {
   double worst = 0.0;
   for (int64_t i = 0; i < actual.size(); ++i) {
-    const double error = std::fabs(actual[i] - expected.d_distance_bias[i]);
-    const double relative = error == 0.0 ? 0.0 : error / expected.d_score_sums[i];
+    const double error = std::fabs(actual[i] - expected[i]);
+    const double relative = error == 0.0 ? 0.0 : error / sums[i];
     worst = relative <= worst ? worst : relative;
     if (relative != relative) worst = INFINITY;
   }
-  Check(worst <= tolerance, context + "d_distance_bias error " + std::to_string(worst));
+  Check(worst <= tolerance, what + " error " + std::to_string(worst));
 }
 
 template <typename T>
@@ -67,19 +68,28 @@ void TestCase(const Variant& variant, const Case& c) {
     Check(SameResults(t, other), context + "without the instruction");
   }
   if (variant.isa != BestIsa() || variant.has_instruction != HasBfloat16()) return;
-  Tensors<T> single(c, 17);  // the public functions also compute d_distance_bias
+  Tensors<T> single(c, 17);  // the public functions also compute the gradients of distances
   RunPublic(rounds, 1, &single);
-  CheckDistances(single.d_distance_bias, expected, 2e-5 + 3 * rounding, context);
+  CheckDistances(single.d_distance_bias, expected.d_distance_bias, expected.d_score_sums,
+                 2e-5 + 3 * rounding, context + "d_distance_bias");
+  CheckDistances(single.d_distance_vectors, expected.d_distance_vectors, expected.d_vector_sums,
+                 2e-5 + 3 * rounding, context + "d_distance_vectors");
   for (int threads : {1, 2, 3, 7, 16, 64}) {
     Tensors<T> threaded(c, 17);
     RunPublic(rounds, threads, &threaded);
-    Check(SameResults(t, threaded) && single.d_distance_bias.SameBits(threaded.d_distance_bias),
+    Check(SameResults(t, threaded) && single.d_distance_bias.SameBits(threaded.d_distance_bias) &&
+              single.d_distance_vectors.SameBits(threaded.d_distance_vectors),
           context + std::to_string(threads) + " threads");
   }
 }
 
 Case Rotated(Case c, int64_t rotation_size) {
   c.rotation_size = rotation_size;
+  return c;
+}
+
+Case Disentangled(Case c, int64_t max_row_distance) {
+  c.max_row_distance = max_row_distance;
   return c;
 }
 
@@ -130,6 +140,18 @@ void TestCases(const Variant& variant) {
   }
   TestCase<T>(variant, Rotated({{130, 3}, 2, 8, false, 20, 0, 0.0f, std::nullopt, 40}, 6));
   TestCase<T>(variant, Rotated({{0, 0}, 2, 8}, 8));
+  for (int64_t head_size : {1, 5, 16, 33, 64, 128}) {
+    TestCase<T>(variant, Disentangled({{3, 0, 1, 17, 65}, 2, head_size}, 40));
+    TestCase<T>(variant, Disentangled({{150, 0, 66}, 1, head_size, true, 20, 2, 0.3f}, 100));
+  }
+  for (int64_t max_row_distance : {0, 1, 63, 600}) {
+    TestCase<T>(variant, Disentangled({{130, 64}, 3, 8}, max_row_distance));
+  }
+  TestCase<T>(variant, Disentangled({{1500, 3}, 1, 6}, 600));  // more tiles than are kept
+  TestCase<T>(variant, Disentangled({{0, 0}, 2, 8}, 5));
+  TestCase<T>(variant, Disentangled({{}, 2, 8}, 5));
+  Case all = Rotated({{130, 3}, 2, 8, false, 20, 0, 0.0f, std::nullopt, 40}, 6);
+  TestCase<T>(variant, Disentangled(all, 50));
 }
 
 // Sequences with other numbers of keys than of queries.
@@ -245,6 +267,8 @@ void TestNotFinite(const Variant& variant) {
       {{{20, 91}, 1, 8, false, 60}, 50},
       {{{20, 91}, 1, 8, true, 60}, 50},
       {Rotated({{20, 91}, 1, 8, false, 60}, 6), 50},
+      {Disentangled({{20, 91}, 1, 8, false, 60}, 30), 50},
+      {Disentangled({{20, 91}, 1, 8, true, 60}, 30), 50},
       {{{20, 91}, 1, 8, false, -1, 0, 0.0f, {{5, 70}}}, 50},
       {{{20, 91}, 1, 8, true, -1, 0, 0.0f, {{5, 70}}}, 50},
       {{{20, 91}, 1, 8, true, -1, 0, 0.0f, {{5, 70}}}, 10},  // a query that attends to no key

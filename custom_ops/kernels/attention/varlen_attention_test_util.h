@@ -44,7 +44,10 @@ struct Tensors {
         logsumexp(splits.back() * c.heads),
         distance_bias(c.DistanceBias()),
         d_distance_bias(static_cast<int64_t>(distance_bias.size()), 7.0f),
-        rotation(c.Rotation()) {}
+        rotation(c.Rotation()),
+        distance_vectors(c.DistanceVectors()),
+        distance_rows(c.DistanceRows()),
+        d_distance_vectors(static_cast<int64_t>(distance_vectors.size()), 7.0f) {}
   const Case case_;
   std::vector<int64_t> splits, key_splits;
   std::mt19937 random;
@@ -52,7 +55,9 @@ struct Tensors {
   Buffer<float> logsumexp;
   std::vector<float> distance_bias;
   Buffer<float> d_distance_bias;
-  std::vector<float> rotation;
+  std::vector<float> rotation, distance_vectors;
+  std::vector<int32_t> distance_rows;
+  Buffer<float> d_distance_vectors;
 };
 
 // Sets the inputs of the forward pass or of the gradient. T is the type of `t` or, for the
@@ -63,6 +68,13 @@ void SetInputs(const Tensors<Stored>& t, const T* input, VarlenAttentionInputs<T
   if (t.case_.rotation_size > 0) {
     args->rotation = t.rotation.data();
     args->rotation_size = t.case_.rotation_size;
+  }
+  if (t.case_.max_row_distance >= 0) {
+    args->distance_vectors = t.distance_vectors.data();
+    args->num_distance_vectors =
+        static_cast<int64_t>(t.distance_vectors.size()) / (2 * t.case_.heads * t.case_.head_size);
+    args->distance_rows = t.distance_rows.data();
+    args->max_row_distance = t.case_.max_row_distance;
   }
   if (t.case_.key_lengths) {
     args->key_row_splits = t.key_splits.data();
@@ -103,6 +115,7 @@ VarlenAttentionGradArgs<T> GradArgs(bool bfloat16_products, Tensors<T>* t) {
   args.logsumexp = t->logsumexp.data();
   args.d_output = t->d_output.data();
   args.d_distance_bias = t->d_distance_bias.data();
+  args.d_distance_vectors = t->d_distance_vectors.data();
   return args;
 }
 
@@ -116,6 +129,7 @@ T* At(const TensorColumn<T>& column, const Case& c, int64_t row, int64_t head) {
 struct Expected {
   std::vector<double> output, logsumexp, d_input, d_distance_bias;
   std::vector<double> d_score_sums;  // the absolute values of all terms of d_distance_bias
+  std::vector<double> d_distance_vectors, d_vector_sums;  // the same
 };
 
 // Turns the queries and keys of qkv, or their gradients, by their angles times `direction`.
@@ -143,9 +157,11 @@ void RotateQkv(const Tensors<T>& t, double direction, std::vector<double>* qkv) 
 // bfloat16, but not those that it computes from others.
 template <typename T>
 Expected Reference(const Case& c, const Tensors<T>& t, bool rounds) {
-  Expected e{std::vector<double>(t.output.size()), std::vector<double>(t.logsumexp.size()),
-             std::vector<double>(t.input.size()), std::vector<double>(t.distance_bias.size()),
-             std::vector<double>(t.distance_bias.size())};
+  Expected e{
+      std::vector<double>(t.output.size()),          std::vector<double>(t.logsumexp.size()),
+      std::vector<double>(t.input.size()),           std::vector<double>(t.distance_bias.size()),
+      std::vector<double>(t.distance_bias.size()),   std::vector<double>(t.distance_vectors.size()),
+      std::vector<double>(t.distance_vectors.size())};
   const auto numbers = [](const Buffer<T>& buffer) {
     std::vector<double> all(buffer.size());
     for (int64_t i = 0; i < buffer.size(); ++i) all[i] = buffer[i];
@@ -160,7 +176,14 @@ Expected Reference(const Case& c, const Tensors<T>& t, bool rounds) {
   round(&input);
   round(&d_output);
   const auto args = GradInputs<double>(t, input.data(), e.d_input.data());
-  const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_size));
+  const bool has_vectors = c.max_row_distance >= 0;
+  // Where the query (part 0) or the key (1) of the distance of two tokens begins in the vectors.
+  const auto vector_index = [&](int64_t head, int part, int64_t query, int64_t key) {
+    const int64_t reach = c.max_row_distance;
+    const int64_t row = t.distance_rows[reach + std::clamp(query - key, -reach, reach)];
+    return ((row * 2 + part) * c.heads + head) * c.head_size;
+  };
+  const double scale = 1.0 / std::sqrt((has_vectors ? 3.0 : 1.0) * c.head_size);
   const double keep_scale = 1.0 / (1.0 - static_cast<double>(c.dropout_rate));
   const uint32_t threshold = static_cast<uint32_t>(c.dropout_rate * 4294967296.0);
   for (size_t b = 0; b < c.lengths.size(); ++b) {
@@ -177,6 +200,11 @@ Expected Reference(const Case& c, const Tensors<T>& t, bool rounds) {
           for (int64_t d = 0; d < c.head_size; ++d) {
             p[j] += scale * query[d] * At(args.key, c, first_key + j, n)[d];
             dp[j] += d_output[out + d] * At(args.value, c, first_key + j, n)[d];
+          }
+          for (int64_t d = 0; has_vectors && d < c.head_size; ++d) {
+            const double key = At(args.key, c, first_key + j, n)[d];
+            p[j] += scale * query[d] * t.distance_vectors[vector_index(n, 1, position, j) + d];
+            p[j] += scale * key * t.distance_vectors[vector_index(n, 0, position, j) + d];
           }
           if (c.max_distance >= 0) p[j] += t.distance_bias[c.BiasIndex(n, position, j)];
           maximum = std::max(maximum, p[j]);
@@ -209,6 +237,18 @@ Expected Reference(const Case& c, const Tensors<T>& t, bool rounds) {
             At(args.d_query, c, row, n)[d] += ds * At(args.key, c, first_key + j, n)[d];
             At(args.d_key, c, first_key + j, n)[d] += ds * query[d];
             At(args.d_value, c, first_key + j, n)[d] += p[j] * keep[j] * d_output[out + d];
+          }
+          const double d_sum = p[j] * (keep[j] * std::fabs(dp[j]) + std::fabs(delta)) * scale;
+          for (int64_t d = 0; has_vectors && d < c.head_size; ++d) {
+            const double key = At(args.key, c, first_key + j, n)[d];
+            const int64_t of_query = vector_index(n, 0, position, j) + d;
+            const int64_t of_key = vector_index(n, 1, position, j) + d;
+            At(args.d_query, c, row, n)[d] += ds * t.distance_vectors[of_key];
+            At(args.d_key, c, first_key + j, n)[d] += ds * t.distance_vectors[of_query];
+            e.d_distance_vectors[of_key] += ds * query[d];
+            e.d_distance_vectors[of_query] += ds * key;
+            e.d_vector_sums[of_key] += d_sum * std::fabs(query[d]);
+            e.d_vector_sums[of_query] += d_sum * std::fabs(key);
           }
         }
       }

@@ -32,9 +32,9 @@ struct HeadLayout {
   int64_t padded_size;  // D rounded up to whole vectors
   int64_t num_heads;    // N
   int64_t hidden_size;  // N D
-  // The factor of the scores, 1 / sqrt(D). The gradient must recompute the scores of the forward
-  // pass with equal bits, so that no score is above the logarithm of the sum of its row and no
-  // probability is above 1.
+  // The factor of the scores: 1 / sqrt(D), or 1 / sqrt(3 D) with distance vectors. The gradient
+  // must recompute the scores of the forward pass with equal bits, so that no score is above the
+  // logarithm of the sum of its row and no probability is above 1.
   float scale;
 
   explicit HeadLayout(const VarlenAttentionOptions& options)
@@ -42,7 +42,8 @@ struct HeadLayout {
         padded_size(RoundUpToLanes(head_size)),
         num_heads(options.num_heads),
         hidden_size(num_heads * head_size),
-        scale(1.0f / std::sqrt(static_cast<float>(head_size))) {}
+        scale(1.0f / std::sqrt(static_cast<float>(
+                         options.distance_vectors == nullptr ? head_size : 3 * head_size))) {}
 
   // Where a query begins in logsumexp [R, N] and, times D, in output [R, N, D].
   int64_t RowOffset(const AttentionUnit& unit, int64_t query) const {
@@ -146,17 +147,6 @@ void Transpose(const TileLayout<Format>& layout, const float* packed, int64_t ro
   }
 }
 
-// The scores of a tile [keys, queries], from the keys by PackRows and the transposed queries, which
-// contain the scale in Float32. Otherwise, the scale is applied to the sums, because queries that
-// are bfloat16 numbers would be rounded again.
-template <typename Format>
-void Scores(const TileLayout<Format>& layout, int64_t keys, int64_t query_lanes,
-            const float* key_rows, const float* queries_t, float* scores) {
-  const float scale = Format::kRounds ? layout.scale : 1.0f;
-  Product<Format>(keys, query_lanes, layout.head_size, Rows(key_rows, layout.padded_words),
-                  queries_t, {scores, kTile, false, scale});
-}
-
 // The number of a distance among those from -reach to reach. The farther ones have the last
 // numbers.
 BERT_TF_INLINE int64_t DistanceIndex(int64_t distance, int64_t reach) {
@@ -179,6 +169,143 @@ inline void AddDistanceBias(const VarlenAttentionOptions& options, int64_t head,
       Store(row + i, Load(row + i) + Load(of_key + i));
   }
 }
+
+// The distances of the queries and keys of a tile: column kTile - 1 + i - j is that of query i and
+// key j.
+constexpr int kDistances = 2 * kTile;
+
+// The vectors of these distances, by column: [D, kDistances].
+struct DistanceTile {
+  const float* queries;  // in Float32 times the scale, as the transposed queries
+  const float* keys;
+
+  DistanceTile operator+(int64_t columns) const { return {queries + columns, keys + columns}; }
+};
+
+// Where the query (part 0) or the key (1) of a distance begins in the vectors.
+inline int64_t DistanceVectorOffset(const VarlenAttentionOptions& options, const HeadLayout& layout,
+                                    int64_t head, int part, int64_t distance) {
+  const int64_t row = options.distance_rows[DistanceIndex(distance, options.max_row_distance)];
+  return (2 * row + part) * layout.hidden_size + head * layout.head_size;
+}
+
+// The scores of kKeys keys and kVectors vectors of queries with the vectors of their distances,
+//   sum_d q[d] (k[d] + K[d]) + Q[d] k[d],
+// where `distances` begins at the column of the first query and the first key.
+template <int kKeys, int kVectors>
+void MicroScores(int64_t depth, const float* keys, int64_t key_stride, const float* queries_t,
+                 DistanceTile distances, float scale, float* scores) {
+  Vec sum[kKeys][kVectors] = {};
+  for (int64_t d = 0; d < depth; ++d) {
+    Vec query[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) query[v] = Load(queries_t + v * kLanes);
+#pragma GCC unroll 8
+    for (int j = 0; j < kKeys; ++j) {
+      const Vec key = Broadcast(keys[j * key_stride]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const int64_t column = v * kLanes - j;
+        sum[j][v] += query[v] * (key + Load(distances.keys + column));
+        sum[j][v] += key * Load(distances.queries + column);
+      }
+    }
+    keys += 1;
+    queries_t += kTile;
+    distances = distances + kDistances;
+  }
+#pragma GCC unroll 8
+  for (int j = 0; j < kKeys; ++j) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) Store(scores + j * kTile + v * kLanes, sum[j][v] * scale);
+  }
+}
+
+// Computes the scores of tiles [keys, queries] before any mask.
+template <typename Format>
+class TileScores {
+ public:
+  TileScores(const VarlenAttentionOptions& options, const TileLayout<Format>& layout)
+      : options_(options), layout_(layout) {
+    if (options.distance_vectors == nullptr) return;
+    scratch_ = ThreadScratch(1, kKept * 2 * layout.head_size * kDistances);
+    for (int64_t& head : heads_) head = -1;
+  }
+
+  // From the keys by PackRows and the transposed queries, which contain the scale in Float32.
+  // Otherwise, the scale is applied to the sums, because queries that are bfloat16 numbers would be
+  // rounded again. `query` and `key` are the positions of the first ones.
+  void Compute(int64_t head, int64_t query, int64_t query_lanes, int64_t key, int64_t keys,
+               const float* key_rows, const float* queries_t, float* scores) {
+    const float scale = Format::kRounds ? layout_.scale : 1.0f;
+    if (options_.distance_vectors == nullptr) {
+      Product<Format>(keys, query_lanes, layout_.head_size, Rows(key_rows, layout_.padded_words),
+                      queries_t, {scores, kTile, false, scale});
+    } else if constexpr (Format::kNumbers == 1) {
+      const DistanceTile distances = Distances(head, query - key) + (kTile - 1);
+      for (int64_t i = 0, vectors; i < query_lanes; i += vectors * kLanes) {
+        vectors = NextPart((query_lanes - i) / kLanes, kMicroVectors);
+        for (int64_t j = 0, part; j < keys; j += part) {
+          part = NextPart(keys - j, kMicroRows);
+          WithConstant<kMicroVectors>(vectors, [&](auto vector_count) BERT_TF_INLINE_LAMBDA {
+            WithConstant<kMicroRows>(part, [&](auto key_count) BERT_TF_INLINE_LAMBDA {
+              MicroScores<key_count.value, vector_count.value>(
+                  layout_.head_size, key_rows + j * layout_.padded_words, layout_.padded_words,
+                  queries_t + i, distances + (i - j), scale, scores + j * kTile + i);
+            });
+          });
+        }
+      }
+    }
+    AddDistanceBias(options_, head, query, query_lanes, key, keys, scores);
+  }
+
+  // The vectors of the distances of a tile whose first query and key are `first` apart.
+  DistanceTile Distances(int64_t head, int64_t first) {
+    const int64_t size = layout_.head_size * kDistances;
+    const int64_t place = (first / kTile % kKept + kKept) % kKept;
+    const DistanceTile tile = {scratch_ + 2 * place * size, scratch_ + (2 * place + 1) * size};
+    if (heads_[place] == head && firsts_[place] == first) return tile;
+    heads_[place] = head;
+    firsts_[place] = first;
+    for (int64_t column = 0; column < kDistances; column += kLanes) {
+      const int64_t distance = first + column - (kTile - 1);
+      float* const columns = scratch_ + 2 * place * size + column;
+      TransposeVectors(head, 0, distance, Format::kRounds ? 1.0f : layout_.scale, columns);
+      TransposeVectors(head, 1, distance, 1.0f, columns + size);
+    }
+    return tile;
+  }
+
+ private:
+  // The number of tiles of distances that are kept for the next tiles of scores, of the same head
+  // or not: those of a sequence of 512 positions.
+  static constexpr int64_t kKept = 16;
+
+  // Writes the D numbers, times `factor`, of the queries (part 0) or keys (1) of kLanes distances.
+  void TransposeVectors(int64_t head, int part, int64_t distance, float factor, float* columns) {
+    const float* vectors[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      vectors[lane] = options_.distance_vectors +
+                      DistanceVectorOffset(options_, layout_, head, part, distance + lane);
+    }
+    ForSingleVectors(layout_.head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+      Vec square[kLanes];
+      for (int lane = 0; lane < kLanes; ++lane) {
+        square[lane] = Load(vectors[lane] + d, lanes) * factor;
+      }
+      Transpose(square);
+      const int64_t features = Smaller(kLanes, layout_.head_size - d);
+      for (int64_t f = 0; f < features; ++f) Store(columns + (d + f) * kDistances, square[f]);
+    });
+  }
+
+  const VarlenAttentionOptions& options_;
+  const TileLayout<Format> layout_;
+  float* scratch_ = nullptr;  // [kKept, 2, D, kDistances]
+  int64_t heads_[kKept];      // of the kept tiles, or -1
+  int64_t firsts_[kKept];
+};
 
 // Copies rows of `padded_size` floats, row i times factor(i), to [rows, D] of type T.
 template <typename T, typename Factor>
@@ -308,7 +435,7 @@ void WithFormat(const VarlenAttentionInputs<T>& args, [[maybe_unused]] bool has_
     if (!MultipliesBfloat16(args)) return run(Float32{});
   }
 #if defined(__AVX512F__)
-  if (has_bfloat16) return run(Bfloat16Words{});
+  if (has_bfloat16 && args.distance_vectors == nullptr) return run(Bfloat16Words{});
 #endif
   run(RoundedFloat32{});
 }
