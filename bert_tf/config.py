@@ -29,7 +29,8 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.errors import ConfigError, UserError, require
-from bert_tf.families.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, model_type_of
+from bert_tf.families.file_values import DECODER_KEYS, fields_of_file
+from bert_tf.families.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES
 from bert_tf.families.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -67,20 +68,15 @@ _HUGGINGFACE_KEYS = {
     "layer_norm_eps",
     "_name_or_path",
 }
-DECODER_KEYS = ("is_decoder", "add_cross_attention")
 # What tells a token its place: a learned vector that is added to its embedding, rotations of
 # queries and keys (Su et al. 2021, arXiv 2104.09864), scores of distances (DeBERTa), or a number
 # for each distance (Press et al. 2022, 2108.12409).
 ABSOLUTE, ROTARY, DISENTANGLED, ALIBI = "absolute", "rotary", "disentangled", "alibi"
 _POSITIONS = one_of(ABSOLUTE, ROTARY, DISENTANGLED, ALIBI)
-# Keys of all families that would change the network, with the only values that are supported.
-_ONLY_VALUES = {"position_embedding_type": ABSOLUTE, **dict.fromkeys(DECODER_KEYS, False)}
 _TIED = "tie_word_embeddings"
 # The key for values that google-research/bert's file has no keys for.
 _TF1_KEY = "bert_tf_config"
 _TF1_DEFAULTS = {"hidden_act": "gelu", "type_vocab_size": 16}  # google-research/bert modeling.py
-_ONLY_BERT = "bert_tf implements BERT encoders only"
-_NETWORKS = ", ".join(sorted(FAMILIES))
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
 _SIZE = integer(least=1)
@@ -386,7 +382,8 @@ class BertConfig:
     @classmethod
     def _from_values(cls, place, values, is_huggingface, defaults=None) -> "BertConfig":
         try:
-            return cls._from_named(_of_family(values, defaults), is_huggingface, defaults)
+            values = fields_of_file(values, _LACKABLE_FIELDS, SWITCHES, defaults)
+            return cls._from_named(values, is_huggingface, defaults)
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from None
 
@@ -499,56 +496,3 @@ def arguments_of(config_class: type[BertConfig]) -> Kind:
 
 
 ARGUMENTS = arguments_of(BertConfig)
-
-
-def _of_family(values, checkpoint) -> dict[str, Any]:
-    """Returns the values of a file under the names of the fields.
-
-    Args:
-        values: The values of the file.
-        checkpoint: The configuration that has the values which the file lacks, instead of the
-            family; or None.
-
-    Raises:
-        ConfigError: If the network is another one.
-    """
-    name = model_type_of(values, checkpoint.model_type if checkpoint else BERT)
-    rule = f"must be one of {_NETWORKS}: see docs/checkpoints.md"
-    require(name in FAMILIES, rule, model_type=name)
-    family = FAMILIES[name]
-    only = {key: value for key, value in _ONLY_VALUES.items() if key not in family.fixed}
-    for key, value in {**only, **family.only}.items():
-        rule = f"must be {value!r} for model_type={name!r}: see docs/checkpoints.md"
-        require(values.get(key) in (None, value), rule, **{key: values.get(key)})
-    keys = {key: _LACKABLE_FIELDS[field] for field, key in family.keys.items()}
-    check(values, object_of(keys), None, ConfigError)
-    if name == BERT:
-        size = values.get("type_vocab_size")
-        rule = f"must be positive without model_type={BERT_GENERATION!r}"
-        require(size != 0, rule, type_vocab_size=size)
-        _refuse_other_networks(values)
-    # A switch that the family does not have is an unknown key, which does nothing. Null means
-    # the family's default.
-    unknown = {*SWITCHES} - {*family.defaults}
-    nulls = {family.keys.get(field, field) for field in {*family.defaults} & {*_LACKABLE_FIELDS}}
-    nulls = {key for key in nulls if values.get(key) is None}
-    values = {key: value for key, value in values.items() if key not in unknown | nulls}
-    if checkpoint:
-        family = dataclasses.replace(family, defaults={"pad_token_id": checkpoint.pad_token_id})
-    if family.counts_padding_id:
-        least = values.get("pad_token_id", family.defaults["pad_token_id"]) + 2
-        size = values.get("max_position_embeddings", least)
-        require(size >= least, f"must be at least {least}", max_position_embeddings=size)
-    return family.read(values)
-
-
-def _refuse_other_networks(values) -> None:
-    """Refuses a file of another network whose keys show it."""
-    size, hidden_size = values.get("embedding_size"), values.get("hidden_size")
-    is_equal = size is None or hidden_size is None or size == hidden_size
-    rule = f"must be `hidden_size`: {_ONLY_BERT}"
-    require(is_equal, rule, embedding_size=size, hidden_size=hidden_size)
-    architectures = values.get("architectures")
-    is_bert = any("Bert" in name.replace("DistilBert", "") for name in architectures or ())
-    is_known = is_bert or not architectures or values.get("model_type") is not None
-    require(is_known, f"must be BERT's: {_ONLY_BERT}", architectures=architectures)

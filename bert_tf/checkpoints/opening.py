@@ -13,12 +13,8 @@ from bert_tf.base.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints import hub, own_format, training_checkpoint
 from bert_tf.checkpoints.adapters import AdaptedSource, without_adapters
 from bert_tf.checkpoints.assignment import check_claims
-from bert_tf.checkpoints.huggingface_files import (
-    bert_class,
-    by_bert_names,
-    open_weights,
-    weights_file,
-)
+from bert_tf.checkpoints.family_names import bert_class, by_bert_names
+from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource

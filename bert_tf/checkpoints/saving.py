@@ -9,7 +9,7 @@ from bert_tf.base.array_files import write_safetensors
 from bert_tf.base.files import recover, staged_files
 from bert_tf.base.json_files import write_json
 from bert_tf.checkpoints import own_format
-from bert_tf.checkpoints.huggingface_files import family_class, names_of
+from bert_tf.checkpoints.family_names import family_class, names_of
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.own_format import quantized_tensors, quantized_variables
 from bert_tf.checkpoints.weight_names import (

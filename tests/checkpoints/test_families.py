@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import bert_tf
 from bert_tf import BertBackbone, BertConfig
-from bert_tf.checkpoints import huggingface_files
+from bert_tf.checkpoints import family_names
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.families.network_families import FAMILIES
@@ -467,7 +467,7 @@ def test_gradients(name, tmp_path):
 
     architecture = FAMILIES[name].class_prefix + "ForSequenceClassification"
     model = bert_tf.BertTextClassifier.from_pretrained(tmp_path, dropout=0.0)
-    expected = huggingface_files.by_bert_names(Gradients(), model.backbone.config, architecture)
+    expected = family_names.by_bert_names(Gradients(), model.backbone.config, architecture)
     weights = {key: of(model) for key, of in WITH_GRADIENTS.items() if key in expected.shapes}
     has_positions = model.backbone.config.position_embedding_type == "absolute"
     has_names_in_memory = name not in ("nomic_bert", "gte")  # files have other ones
@@ -1132,14 +1132,14 @@ def test_names_come_back():
         ]
         tensors = {n: np.zeros((32, 32)) for n in names}
         config = BertConfig(**{**SIZES, **FAMILIES[name].fixed, "model_type": name})
-        theirs = huggingface_files.names_of(tensors, config, architecture)
+        theirs = family_names.names_of(tensors, config, architecture)
         theirs = {key: value for key, value in theirs.items() if "embed_positions" not in key}
 
         class Source:
             path, format = "file", "huggingface"
             shapes = {key: value.shape for key, value in theirs.items()}
 
-        read = huggingface_files.by_bert_names(Source(), config, architecture)
+        read = family_names.by_bert_names(Source(), config, architecture)
         assert sorted(read.shapes) == sorted(n.removeprefix("bert.") for n in names)
 
 

@@ -12,8 +12,9 @@ import dataclasses
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import OBJECT, integer, list_of, object_of, optional, text
 from bert_tf.base.tensor_source import RenamedSource
-from bert_tf.config import DECODER_KEYS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError, user_error
+from bert_tf.families.file_values import DECODER_KEYS
 from bert_tf.families.network_families import BERT_GENERATION, BERTS
 from bert_tf.models.task_files import NetworksFiles
 
