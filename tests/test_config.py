@@ -71,7 +71,7 @@ def test_keys_without_influence_are_kept(tmp_path):
 @pytest.mark.parametrize(
     "changes,words",
     [
-        ({"model_type": "jina_embeddings_v3"}, "jina_embeddings_v3"),
+        ({"model_type": "xlnet"}, "xlnet"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "is_decoder"),
         ({"type_vocab_size": 0}, "`type_vocab_size` must be positive"),

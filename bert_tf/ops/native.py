@@ -307,13 +307,11 @@ def self_attention_tensors(qkv, row_splits, rule) -> tuple[tf.Tensor, tf.Tensor,
 
 
 def distance_vector_tensors(qkv, rule) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Returns `rule.distance_vectors`, in float32, and `distance_rows`: empty lists without them.
+    """Returns `rule.distance_vectors`, in float32, and `distance_rows`, each in a list.
 
     Raises `TypeError` if the vectors do not have the dtype of `qkv`, and `ValueError` if their
     shape does not match.
     """
-    if rule.distance_vectors is None:
-        return [], []
     _, vectors = float_tensors(qkv=qkv, distance_vectors=rule.distance_vectors)
     shape = [None, 2, *qkv.shape.with_rank(4)[2:]]
     check_shape("distance_vectors", vectors, shape, f"qkv.shape={qkv.shape}")

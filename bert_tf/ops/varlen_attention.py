@@ -238,8 +238,9 @@ def varlen_attention(
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
     qkv, row_splits, distance_bias = native.self_attention_tensors(qkv, row_splits, rule)
-    distances = native.distance_vector_tensors(qkv, rule)
-    library = native.used_library(runs_on_gpu=rule.distance_vectors is None)
+    has_distances = rule.distance_vectors is not None
+    distances = native.distance_vector_tensors(qkv, rule) if has_distances else ([], [])
+    library = native.used_library(runs_on_gpu=not has_distances)
     if rule.rotation is not None:
         has_no_kernel = library is not None and native.has_gpu_kernels()
         if has_no_kernel or rule.attended_rows is not None:
