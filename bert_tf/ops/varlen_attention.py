@@ -17,8 +17,6 @@ implementation), `R` tokens of all sequences, `Rq` queries and `Rk` keys of all 
 heads, `D` head size, `M` the largest distance of query and key with a bias of its own.
 """
 
-import itertools
-
 import tensorflow as tf
 
 from bert_tf.ops import native
@@ -307,8 +305,11 @@ def _varlen_attention_gradient(
     op: tf.Operation, d_output: tf.Tensor, _: tf.Tensor
 ) -> list[tf.Tensor | None]:
     qkv, row_splits, seed, *others = op.inputs
-    lists = ("distance_bias", "rotation", "distance_vectors", "distance_vectors")  # and their rows
-    lists = [[others.pop(0) for _ in range(op.get_attr(f"num_{name}"))] for name in lists]
+    end = op.get_attr("num_distance_bias")
+    distance_bias, others = others[:end], others[end:]
+    end = op.get_attr("num_rotation")
+    rotation, distances = others[:end], others[end:]
+    end = op.get_attr("num_distance_vectors")  # and as many tensors of their rows
     output, logsumexp = op.outputs
     d_qkv, d_distance_bias, d_vectors = native.library().bert_tf_varlen_attention_grad(
         d_output,
@@ -317,15 +318,18 @@ def _varlen_attention_gradient(
         logsumexp,
         row_splits,
         seed,
-        *lists,
+        distance_bias,
+        rotation,
+        distances[:end],
+        distances[end:],
         dropout_rate=op.get_attr("dropout_rate"),
         causal=op.get_attr("causal"),
         window_size=op.get_attr("window_size"),
         num_global_tokens=op.get_attr("num_global_tokens"),
         bfloat16_products=op.get_attr("bfloat16_products"),
     )
-    gradients = d_distance_bias, [None] * len(lists[1]), d_vectors, [None] * len(lists[3])
-    return [d_qkv, None, None, *itertools.chain(*gradients)]
+    none = [None] * end
+    return [d_qkv, None, None, *d_distance_bias, *[None] * len(rotation), *d_vectors, *none]
 
 
 native.refuse_second_order("BertTf>VarlenAttentionGrad", "varlen_attention")
