@@ -220,11 +220,14 @@ _RULES = {
         "lm_head.bias": "cls.predictions.bias",
     },
 }
-# Names that are read and not written: of the masked-LM head in DeBERTa's published files.
+# Names that are read and not written: of the heads in DeBERTa's published files.
 _READ = {
     "lm_predictions.lm_head.dense": "cls.predictions.transform.dense",
     "lm_predictions.lm_head.LayerNorm": "cls.predictions.transform.LayerNorm",
     "lm_predictions.lm_head": "cls.predictions",
+    "mask_predictions.dense": "discriminator_predictions.dense",
+    "mask_predictions.LayerNorm": "discriminator_predictions.LayerNorm",
+    "mask_predictions.classifier": "discriminator_predictions.dense_prediction",
 }
 _POOLER = "pooler.dense"
 _PREDICTION_HEAD = {"head.dense": _POOLER, "head.norm": "pooler.layer_norm"}

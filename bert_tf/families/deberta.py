@@ -74,4 +74,5 @@ DEBERTA_V2 = _Deberta(
     keys=_KEYS,
     only={"conv_groups": 1, "pooler_dropout": 0},
     has_pooler=False,
+    detector_norm=True,
 )

@@ -26,6 +26,8 @@ class Family:
     # Keys that no field has -> the values to write unless the file that was read has others.
     others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     masked_lm_act: str | None = None  # of its masked-LM head; None for `hidden_act`
+    # Whether its head of replaced tokens begins with LayerNorm of the vectors plus the first.
+    detector_norm: bool = False
     # Whether its class without a head has a pooler. Otherwise only heads have one.
     has_pooler: bool = True
     # Whether its rotations turn neighbouring columns of a head (`checkpoints/columns_of_heads.py`).

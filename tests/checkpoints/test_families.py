@@ -320,21 +320,37 @@ def test_the_masked_lm_head_without_legacy(name, tmp_path):
     np.testing.assert_allclose(received[batch[2]], expected[batch[2]], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["deberta", "deberta-v2"])
-def test_the_masked_lm_head_of_deberta_as_published(name, tmp_path):
-    model = bert_tf.BertMaskedLM(random_model(name, BertBackbone))
-    model.save_pretrained(tmp_path)
-    names = {"cls.predictions.transform": "lm_predictions.lm_head"}
-    names["cls.predictions.bias"] = "lm_predictions.lm_head.bias"
-    tensors = load_file(tmp_path / "model.safetensors")
-    for before, after in names.items():
-        tensors = {key.replace(before, after): values for key, values in tensors.items()}
-    assert not any(key.startswith("cls.") for key in tensors)
+def test_heads_of_deberta_v3_as_published(tmp_path):
+    """Its files have the heads of its pre-training by other names than `transformers`."""
+    generator, tensors = np.random.default_rng(8), {}
+    random_model("deberta-v2", BertBackbone).save_pretrained(tmp_path)
+    for name, values in load_file(tmp_path / "model.safetensors").items():
+        tensors[f"deberta.{name}"] = values
+    for head, last in (("lm_predictions.lm_head", "bias"), ("mask_predictions", "classifier.bias")):
+        sizes = {"dense.weight": (32, 32), last: (60 if last == "bias" else 1,)}
+        sizes |= dict.fromkeys(("dense.bias", "LayerNorm.weight", "LayerNorm.bias"), (32,))
+        sizes |= {"classifier.weight": (1, 32)} if last != "bias" else {}
+        for name, shape in sizes.items():
+            values = generator.normal(0.0, 0.3, shape).astype(np.float32)
+            tensors[f"{head}.{name}"] = values
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    opened = bert_tf.BertMaskedLM.from_pretrained(tmp_path)
-    assert not opened.untrained_heads
-    batch = batch_of(name)
-    np.testing.assert_array_equal(ours(opened, *batch), ours(model, *batch))
+    words = bert_tf.BertMaskedLM.from_pretrained(tmp_path)
+    detector = bert_tf.BertReplacedTokenDetector.from_pretrained(tmp_path)
+    assert not words.untrained_heads and not detector.untrained_heads
+    batch = batch_of("deberta-v2")
+    reference = Reference(words.backbone.config, open_pretrained(tmp_path).source)
+    x, mask = reference(*batch)[0], batch[2]
+    np.testing.assert_allclose(
+        ours(words, *batch)[mask], reference.masked_lm_logits(x)[mask], atol=1e-5
+    )
+    head = "discriminator_predictions"
+    x = reference.layer_norm(x + x[:, :1], f"{head}.LayerNorm")
+    x = reference.activation(reference.dense(x, f"{head}.dense"))
+    logits = reference.dense(x, f"{head}.dense_prediction")[..., 0]
+    np.testing.assert_allclose(ours(detector, *batch)[mask], logits[mask], atol=1e-5)
+    detector.save_pretrained(tmp_path / "own", format="bert_tf")
+    again = bert_tf.BertReplacedTokenDetector.from_pretrained(tmp_path / "own")
+    np.testing.assert_array_equal(ours(again, *batch), ours(detector, *batch))
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "eurobert"])  # it has no activation

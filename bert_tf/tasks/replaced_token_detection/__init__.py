@@ -2,11 +2,12 @@
 
 from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import TOKEN_AXIS, Examples, Labels, Serving, TaskSpec, layer_head
-from bert_tf.models.weight_rows import DENSE
+from bert_tf.models.weight_rows import DENSE, LAYER_NORM
 
 _SCOPE = "discriminator_predictions"
 _TRANSFORM = (f"{_SCOPE}.dense", f"{_SCOPE}/dense")
 _DETECTOR = (f"{_SCOPE}.dense_prediction", f"{_SCOPE}/dense_1")
+_NORM = (f"{_SCOPE}.LayerNorm", None)
 SPEC = TaskSpec(
     name="replaced_token_detection",
     model="BertReplacedTokenDetector",
@@ -20,6 +21,7 @@ SPEC = TaskSpec(
         "transform": layer_head("replaced_tokens_transform", DENSE, *_TRANSFORM),
         "detector": layer_head("replaced_tokens", DENSE, *_DETECTOR),
     },
+    optional_heads={"norm": layer_head("replaced_tokens_norm", LAYER_NORM, *_NORM)},
     uses_pooler=False,
     serving=Serving(
         "preprocessor.ReplacedTokenDetectionModule",
