@@ -97,6 +97,20 @@ def test_wrong_choices(teacher, options, words):
         student_from_teacher(teacher, **options)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"conv_kernel_size": 3},
+        {"norm_first": True, "first_block_norm": False},
+        {"attention_window": 2, "global_attn_every_n_layers": 2},
+    ],
+)
+def test_a_teacher_whose_blocks_differ(tiny_config, changes):
+    teacher = BertBackbone(dataclasses.replace(tiny_config, **changes))
+    with pytest.raises(UserError, match="must be None, True and 0: each block is made for its pl"):
+        student_from_teacher(teacher, 1)
+
+
 def test_a_teacher_without_plain_kernels(tiny_config):
     model = BertTextClassifier(BertBackbone(tiny_config))
     model.enable_lora(2)
