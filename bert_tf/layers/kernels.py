@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.dropout import next_seed, stateless_dropout
+from bert_tf.ops.fused_dense import FUSED_ACTIVATIONS, GATED_UNITS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,14 +44,13 @@ class Epilogue:
             dropout_rate, seed = norm.dropout_rate if self.training else 0.0, self.dropout_seed
             if dropout_rate and seed is None:
                 seed = next_seed(norm.seed_generator)
-            if not self.normalizes or norm.is_rms:
+            if not self.normalizes:
                 z = self._biased(z)
                 z = stateless_dropout(z, dropout_rate, seed) if dropout_rate else z
-                z = z if self.residual is None else self.residual + z
-                return rms_norm(z, norm) if self.normalizes else z
-            return ops.fused_residual_layer_norm(
-                z, self.residual, self.bias, norm.gamma, norm.beta, norm.epsilon, dropout_rate, seed
-            )
+                return z if self.residual is None else self.residual + z
+            weights = norm.gamma, norm.beta, norm.epsilon
+            options = {"dropout_rate": dropout_rate, "seed": seed, "is_rms": norm.is_rms}
+            return ops.fused_residual_layer_norm(z, self.residual, self.bias, *weights, **options)
         if self.activation is None:
             return z if self.bias is None else tf.nn.bias_add(z, self.bias)
         activation = ACTIVATIONS[self.activation]
@@ -68,27 +68,21 @@ class Epilogue:
 
         `dense` is `ops.fused_dense` or `ops.quantized_dense`, `kernel` what it takes as the kernel.
         """
-        if self.activation is not None:
-            activation = ACTIVATIONS[self.activation]
-            if self.is_gated:
-                return _gated(dense(x, kernel, units, bias=self.bias), activation.function)
-            if activation.with_bias is None:
-                return activation.function(dense(x, kernel, units, bias=self.bias))
+        has_gate = not self.is_gated or units % GATED_UNITS == 0
+        if self.activation not in FUSED_ACTIVATIONS or not has_gate:
+            z = dense(x, kernel, units, bias=self.bias)
+            function = ACTIVATIONS[self.activation].function
+            return _gated(z, function) if self.is_gated else function(z)
         norm, options = self.layer_norm if self.normalizes else None, {}
         if norm is not None and not norm.is_rms:
             beta = tf.zeros_like(norm.gamma) if norm.beta is None else norm.beta
             options = {"gamma": norm.gamma, "beta": beta, "epsilon": norm.epsilon}
         options |= {"bias": self.bias, "activation": self.activation, "residual": self.residual}
-        y = dense(x, kernel, units, **options)
-        return rms_norm(y, norm) if norm is not None and norm.is_rms else y
-
-
-def rms_norm(x: tf.Tensor, norm: keras.layers.Layer) -> tf.Tensor:
-    """Computes the RMSNorm of a `ResidualLayerNorm` in float32: `[R, H]` -> `[R, H]`."""
-    values = tf.cast(x, tf.float32)
-    mean = tf.reduce_mean(tf.square(values), axis=-1, keepdims=True)
-    scaled = values * tf.math.rsqrt(mean + norm.epsilon) * tf.cast(norm.gamma, tf.float32)
-    return tf.cast(scaled, x.dtype)
+        y = dense(x, kernel, units, is_gated=self.is_gated, **options)
+        if norm is None or not norm.is_rms:
+            return y
+        weights = norm.gamma, norm.beta, norm.epsilon
+        return ops.fused_residual_layer_norm(y, None, None, *weights, is_rms=True)
 
 
 def _gated(z: tf.Tensor, activation: Callable) -> tf.Tensor:

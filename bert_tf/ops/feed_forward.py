@@ -44,7 +44,7 @@ def fused_feed_forward(
         gamma: `[K]`, the scale of LayerNorm, with the dtype of x.
         beta: `[K]`, the offset of LayerNorm, with the dtype of x.
         inner_units: The number of columns of W1.
-        activation: "gelu", "gelu_new" or None.
+        activation: "gelu", "gelu_new", "silu" or None.
         epsilon: Added to the variance in LayerNorm.
 
     Returns:

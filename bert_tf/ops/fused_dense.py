@@ -1,7 +1,8 @@
 """A dense layer with a prepacked kernel: x W and the operations after it, in one pass.
 
     z = x W + bias
-    y = z | gelu(z) | z + residual | LayerNorm(z + residual)
+    y = activation(z) | activation(first half of z) * second half
+      | z + residual | LayerNorm(z + residual)
 
 The native kernels are `custom_ops/kernels/dense/fused_dense.h` and, for W in bfloat16,
 `bfloat16_dense.h`. `pack_dense` prepacks W: it reorders W as the matmul reads it. A prepacked
@@ -23,7 +24,14 @@ from bert_tf.ops.fused_bias_gelu import fused_bias_gelu_reference
 from bert_tf.ops.fused_residual_layer_norm import fused_residual_layer_norm_reference
 from bert_tf.ops.native import float_tensors, refuse_gradient
 
-FUSED_ACTIVATIONS = (None, "gelu", "gelu_new")
+FUSED_ACTIVATIONS = (None, "gelu", "gelu_new", "silu")
+# The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h, and the rows in a
+# word of bfloat16_dense.h.
+_PANEL = 32
+_BLOCK_DEPTH = 256
+_BFLOAT16_ROWS = 2
+GATED_UNITS = 2 * _PANEL  # with a gate, the units are a multiple of this
+_LOWEST_SILU = -150.0  # below, silu is zero in float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +45,7 @@ class DenseEpilogue:
     gamma: tf.Tensor | None
     beta: tf.Tensor | None
     epsilon: float
+    is_gated: bool
 
     def inputs(self) -> list[list[tf.Tensor]]:
         """Returns the native ops' optional inputs."""
@@ -46,32 +55,43 @@ class DenseEpilogue:
     def attributes(self) -> dict:
         """Returns the native ops' attributes."""
         activation = self.activation or "none"
-        return {"units": self.units, "activation": activation, "epsilon": self.epsilon}
+        options = {"epsilon": self.epsilon, "is_gated": self.is_gated}
+        return {"units": self.units, "activation": activation, **options}
 
     def reference(self, z: tf.Tensor) -> tf.Tensor:
-        """Computes y from z = x W, [M, units] float32, in stock TensorFlow ops."""
+        """Computes y from x W, [M, units] float32, in stock TensorFlow ops."""
         bias, residual, gamma, beta = (
             None if tensor is None else tf.cast(tensor, tf.float32)
             for tensor in (self.bias, self.residual, self.gamma, self.beta)
         )
-        if self.activation is not None:
-            bias = tf.zeros([self.units]) if bias is None else bias
-            return fused_bias_gelu_reference(z, bias, approximate=self.activation == "gelu_new")
-        if gamma is not None:
-            return fused_residual_layer_norm_reference(z, residual, bias, gamma, beta, self.epsilon)
         z = z if bias is None else z + bias
+        if gamma is not None:
+            return fused_residual_layer_norm_reference(z, residual, None, gamma, beta, self.epsilon)
+        if self.is_gated:
+            first, second = tf.split(z, 2, axis=1)
+            return self._activated(first) * second
+        z = self._activated(z)
         return z if residual is None else z + residual
+
+    def _activated(self, z):
+        if self.activation is None:
+            return z
+        if self.activation == "silu":
+            return tf.maximum(z, _LOWEST_SILU) * tf.math.sigmoid(z)  # not -inf * 0
+        zeros = tf.zeros([z.shape[1]])
+        return fused_bias_gelu_reference(z, zeros, approximate=self.activation == "gelu_new")
 
 
 def checked_dense(
-    x, units, bias, activation, residual, gamma, beta, epsilon
+    x, units, bias, activation, residual, gamma, beta, epsilon, is_gated
 ) -> tuple[tf.Tensor, DenseEpilogue]:
     """Returns x and the epilogue, all of one dtype.
 
     Shapes other than the rank of x are not checked here: see `check_dense_shapes`. Raises
     `TypeError` if a dtype is not float32, bfloat16 or float16, or if the dtypes differ, and
-    `ValueError` if x is not a matrix, the activation is unknown or combined with a residual or
-    LayerNorm, one of gamma and beta is missing, or epsilon is negative.
+    `ValueError` if x is not a matrix, the activation is unknown, it or a gate is combined with a
+    residual or LayerNorm, the units cannot be gated, one of gamma and beta is missing, or epsilon
+    is negative.
     """
     x, bias, residual, gamma, beta = float_tensors(
         x=x, bias=bias, residual=residual, gamma=gamma, beta=beta
@@ -82,19 +102,29 @@ def checked_dense(
             "`activation` must be None if `residual` or `gamma` is given. "
             f"Received: activation={activation!r}"
         )
+    if is_gated and (residual is not None or gamma is not None):
+        raise ValueError(
+            "`is_gated` must be False if `residual` or `gamma` is given. Received: is_gated=True"
+        )
+    if is_gated and units % GATED_UNITS:
+        raise ValueError(
+            f"`units` must be a multiple of {GATED_UNITS} with `is_gated`. Received: units={units}"
+        )
     if (gamma is None) != (beta is None):
         raise ValueError(
             "`gamma` and `beta` must be given together. "
             f"Received: {'gamma' if gamma is None else 'beta'}=None"
         )
-    return x, DenseEpilogue(int(units), bias, activation, residual, gamma, beta, float(epsilon))
+    options = bias, activation, residual, gamma, beta, float(epsilon), bool(is_gated)
+    return x, DenseEpilogue(int(units), *options)
 
 
 def check_arguments(x: tf.Tensor, activation: str | None, epsilon: float) -> None:
     """Raises `ValueError` for what `checked_dense` and the feed-forward ops both refuse."""
     if activation not in FUSED_ACTIVATIONS:
         raise ValueError(
-            f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
+            "`activation` must be None, 'gelu', 'gelu_new' or 'silu'. "
+            f"Received: activation={activation!r}"
         )
     if not epsilon >= 0.0:
         raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
@@ -123,13 +153,6 @@ def known_depth(x: tf.Tensor, function: str) -> int:
             f" Received: x.shape={x.shape}"
         )
     return x.shape[-1]
-
-
-# The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h, and the rows in a
-# word of bfloat16_dense.h.
-_PANEL = 32
-_BLOCK_DEPTH = 256
-_BFLOAT16_ROWS = 2
 
 
 def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
@@ -192,8 +215,9 @@ def fused_dense(
     gamma: tf.Tensor | None = None,
     beta: tf.Tensor | None = None,
     epsilon: float = LAYER_NORM_EPSILON,
+    is_gated: bool = False,
 ) -> tf.Tensor:
-    """Computes x W + bias, and then either GELU or the sum with a residual and LayerNorm.
+    """Computes x W + bias, and then an activation or the sum with a residual and LayerNorm.
 
     Everything is computed in one pass, in float32 for every dtype. With a kernel in bfloat16, `x`
     is rounded to bfloat16 first; processors with AVX512-BF16 then multiply at twice the speed of
@@ -207,21 +231,24 @@ def fused_dense(
             bfloat16.
         units: The number of columns of the kernel.
         bias: `[units]`, or None for no bias.
-        activation: The activation of x W + bias: None, "gelu" (erf) or "gelu_new" (tanh). It
-            cannot be combined with `residual` or `gamma`.
+        activation: The activation of x W + bias: None, "gelu" (erf), "gelu_new" (tanh) or "silu".
+            It cannot be combined with `residual` or `gamma`.
         residual: `[M, units]`, added to x W + bias, or None.
         gamma: `[units]`, the scale of LayerNorm. None means no LayerNorm.
         beta: `[units]`, the offset of LayerNorm. Required with `gamma`.
         epsilon: Added to the variance in LayerNorm.
+        is_gated: Whether the second half of the columns of x W + bias are factors of the first
+            half, which is activated (GLU; Shazeer 2020, arXiv 2002.05202). `units` is then a
+            multiple of 64, and there is no `residual` or `gamma`.
 
     Returns:
-        `[M, units]` with the dtype of `x`.
+        `[M, units]`, or `[M, units / 2]` with a gate, with the dtype of `x`.
 
     Raises:
         TypeError: If a dtype is not supported, or if the dtypes differ.
-        ValueError, tf.errors.InvalidArgumentError: If shapes do not match, `activation` is unknown
-            or combined with a residual or LayerNorm, one of `gamma` and `beta` is missing, or
-            `epsilon` is negative.
+        ValueError, tf.errors.InvalidArgumentError: If shapes do not match, `activation` is
+            unknown, it or a gate is combined with a residual or LayerNorm, one of `gamma` and
+            `beta` is missing, `epsilon` is negative, or `units` cannot be gated.
 
     Example:
         >>> packed = bert_tf.ops.pack_dense(tf.random.normal([768, 3072]))
@@ -231,7 +258,8 @@ def fused_dense(
         >>> y.shape
         TensorShape([5, 3072])
     """
-    x, epilogue = checked_dense(x, units, bias, activation, residual, gamma, beta, epsilon)
+    options = bias, activation, residual, gamma, beta, epsilon, is_gated
+    x, epilogue = checked_dense(x, units, *options)
     packed = tf.convert_to_tensor(packed, x.dtype if isinstance(packed, (list, tuple)) else None)
     if packed.dtype not in (x.dtype, tf.bfloat16):
         raise TypeError(

@@ -4,7 +4,8 @@ The native kernel is `custom_ops/kernels/layer_norm/fused_residual_layer_norm.h`
 is a function of the seed (`bert_tf/ops/philox.py`). It is not stored: the gradient draws it again.
 
 Reference: Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450; post-LN as in
-google-research/bert.
+google-research/bert. RMSNorm: Zhang and Sennrich, "Root mean square layer normalization", arXiv
+1910.07467.
 """
 
 import tensorflow as tf
@@ -31,6 +32,7 @@ def fused_residual_layer_norm(
     epsilon: float = LAYER_NORM_EPSILON,
     dropout_rate: float = 0.0,
     seed: int | tf.Tensor | None = None,
+    is_rms: bool = False,
 ) -> tf.Tensor:
     """Computes LayerNorm(residual + dropout(x + bias)) over the last dimension.
 
@@ -50,6 +52,8 @@ def fused_residual_layer_norm(
             by 1 / (1 - dropout_rate). Pass 0 when not training.
         seed: An int or a scalar int64 tensor. Required for dropout; pass another seed for each
             call in a step and for each step.
+        is_rms: Whether to compute RMSNorm, which subtracts no mean. The native op computes it on
+            a CPU only.
 
     Returns:
         A tensor with the shape and dtype of `x`.
@@ -81,9 +85,9 @@ def fused_residual_layer_norm(
     epsilon = float(epsilon)
     if not epsilon >= 0.0:
         raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
-    library = native.used_library()
+    library = native.used_library(runs_on_gpu=not is_rms)
     if library is None:
-        return _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed)
+        return _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed, is_rms)
     y, _, _ = library.bert_tf_fused_residual_layer_norm(
         x,
         [] if residual is None else [residual],
@@ -93,6 +97,7 @@ def fused_residual_layer_norm(
         seed,
         epsilon=epsilon,
         dropout_rate=dropout_rate,
+        is_rms=bool(is_rms),
     )
     return y
 
@@ -104,7 +109,7 @@ fused_residual_layer_norm_reference = native.reference_of(
 )
 
 
-def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> tf.Tensor:
+def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed, is_rms) -> tf.Tensor:
     z = tf.cast(x, tf.float32)
     if bias is not None:
         z += tf.cast(bias, tf.float32)
@@ -119,10 +124,10 @@ def _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed) -> t
     scaled_epsilon = tf.where(
         scale == 1.0, epsilon, tf.maximum(epsilon / scale / scale, _SMALLEST_VARIANCE)
     )
-    mean = tf.reduce_mean(z, axis=-1, keepdims=True)
+    mean = 0.0 if is_rms else tf.reduce_mean(z, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(z, mean), axis=-1, keepdims=True)
     normalized = (z - mean) * tf.math.rsqrt(variance + scaled_epsilon)
-    if epsilon == 0.0:
+    if epsilon == 0.0 and not is_rms:
         # A row of equal numbers is 0 / 0, even if its mean was rounded.
         is_constant = tf.reduce_all(tf.equal(z, z[..., :1]), axis=-1, keepdims=True)
         normalized *= tf.where(is_constant, float("nan"), 1.0)
@@ -153,6 +158,7 @@ def _fused_residual_layer_norm_gradient(
         seed,
         num_dresidual=num_residual if dropout_rate > 0.0 else 0,
         dropout_rate=dropout_rate,
+        is_rms=op.get_attr("is_rms"),
     )
     if num_residual and not dresidual:
         dresidual = [dx]  # without dropout both are equal

@@ -200,8 +200,9 @@ def quantized_dense(
     gamma: tf.Tensor | None = None,
     beta: tf.Tensor | None = None,
     epsilon: float = LAYER_NORM_EPSILON,
+    is_gated: bool = False,
 ) -> tf.Tensor:
-    """Computes x W + bias in 8-bit integers, then GELU or the sum with a residual and LayerNorm.
+    """Computes `fused_dense` in 8-bit integers: x W + bias, and what follows it.
 
     The bits of a row of the result depend neither on the other rows of `x` nor on the number of
     threads. A row with a NaN or an infinity, in `x` or after smoothing, becomes NaN; other rows are
@@ -210,10 +211,10 @@ def quantized_dense(
     Args:
         x: `[M, K]`, float32, bfloat16 or float16; K is at most 65,536.
         kernel: The kernel `[K, units]`, prepacked by `pack_quantized_dense`.
-        units, bias, activation, residual, gamma, beta, epsilon: See `fused_dense`.
+        units, bias, activation, residual, gamma, beta, epsilon, is_gated: See `fused_dense`.
 
     Returns:
-        `[M, units]` with the dtype of `x`.
+        `[M, units]`, or `[M, units / 2]` with a gate, with the dtype of `x`.
 
     Raises:
         TypeError, ValueError, tf.errors.InvalidArgumentError: See `fused_dense`.
@@ -227,7 +228,8 @@ def quantized_dense(
         >>> y.shape
         TensorShape([5, 3072])
     """
-    x, epilogue = checked_dense(x, units, bias, activation, residual, gamma, beta, epsilon)
+    options = bias, activation, residual, gamma, beta, epsilon, is_gated
+    x, epilogue = checked_dense(x, units, *options)
     kernel = quantized_kernel("kernel", kernel)
     depth = x.shape[-1]
     if depth is not None and depth > MAX_DEPTH:

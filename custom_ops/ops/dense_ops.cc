@@ -71,9 +71,11 @@ absl::Status DenseShape(InferenceContext* c, int64_t (*packed_size)(int64_t dept
                         int64_t most_depth = std::numeric_limits<int64_t>::max()) {
   int64_t num_columns;
   int num_bias, num_residual, num_layer_norm;
+  bool is_gated;
   std::string activation;
   TF_RETURN_IF_ERROR(c->GetAttr("units", &num_columns));
   TF_RETURN_IF_ERROR(c->GetAttr("activation", &activation));
+  TF_RETURN_IF_ERROR(c->GetAttr("is_gated", &is_gated));
   TF_RETURN_IF_ERROR(ReadOptional(c, "num_bias", &num_bias));
   TF_RETURN_IF_ERROR(ReadOptional(c, "num_residual", &num_residual));
   TF_RETURN_IF_ERROR(ReadOptional(c, "num_layer_norm", &num_layer_norm));
@@ -82,6 +84,11 @@ absl::Status DenseShape(InferenceContext* c, int64_t (*packed_size)(int64_t dept
     return InvalidArgument(
         "`activation` must be 'none' with a residual or LayerNorm. Received: activation=",
         activation, ", num_residual=", num_residual, ", num_layer_norm=", num_layer_norm);
+  }
+  if (is_gated && (num_residual + num_layer_norm > 0 || num_columns % (2 * kDensePanel) != 0)) {
+    return InvalidArgument("With `is_gated`, `units` must be a multiple of ", 2 * kDensePanel,
+                           ", without a residual or LayerNorm. Received: units=", num_columns,
+                           ", num_residual=", num_residual, ", num_layer_norm=", num_layer_norm);
   }
   ShapeHandle x;
   TF_RETURN_IF_ERROR(ReadShape(c, "x", 2, "have shape [M, K]", &x));
@@ -93,7 +100,7 @@ absl::Status DenseShape(InferenceContext* c, int64_t (*packed_size)(int64_t dept
     return InvalidArgument("The result must have fewer than 2^63 elements. Received: x.shape=",
                            c->DebugString(x), ", units=", num_columns);
   }
-  auto y = c->Matrix(c->Dim(x, 0), units);
+  auto y = c->Matrix(c->Dim(x, 0), is_gated ? c->MakeDim(num_columns / 2) : units);
   auto vector = c->Vector(units);
   for (const char* name : {"bias", "gamma", "beta"}) {
     TF_RETURN_IF_ERROR(MergeShape(c, name, &vector));
@@ -142,7 +149,8 @@ absl::Status PackShape(InferenceContext* c) {
 REGISTER_OP("BertTf>FusedDense")
     .Attr("T: {float, half}")
     .Attr("units: int >= 0")
-    .Attr("activation: {'none', 'gelu', 'gelu_new'} = 'none'")
+    .Attr("activation: {'none', 'gelu', 'gelu_new', 'silu'} = 'none'")
+    .Attr("is_gated: bool = false")  // graphs of older versions do not have it
     .Attr("epsilon: float = 1e-12")
     .Attr("num_bias: int >= 0")
     .Attr("num_residual: int >= 0")
@@ -159,7 +167,8 @@ REGISTER_OP("BertTf>FusedDense")
 REGISTER_OP("BertTf>Bfloat16Dense")
     .Attr("T: {float, bfloat16, half}")
     .Attr("units: int >= 0")
-    .Attr("activation: {'none', 'gelu', 'gelu_new'} = 'none'")
+    .Attr("activation: {'none', 'gelu', 'gelu_new', 'silu'} = 'none'")
+    .Attr("is_gated: bool = false")  // graphs of older versions do not have it
     .Attr("epsilon: float = 1e-12")
     .Attr("num_bias: int >= 0")
     .Attr("num_residual: int >= 0")
@@ -181,8 +190,10 @@ REGISTER_OP("BertTf>PackDense")
     .SetShapeFn(PackShape);
 
 absl::Status QuantizedDenseShape(InferenceContext* c) {
+  int64_t units;
   TF_RETURN_IF_ERROR(DenseShape(c, PackedQuantizedDenseSize, kQuantizedDenseDepth));
-  TF_RETURN_IF_ERROR(CheckVectors(c, c->Dim(c->output(0), 1), {"scale", "column_sums"}));
+  TF_RETURN_IF_ERROR(c->GetAttr("units", &units));
+  TF_RETURN_IF_ERROR(CheckVectors(c, c->MakeDim(units), {"scale", "column_sums"}));
   TF_RETURN_IF_ERROR(CheckVectors(c, c->Dim(c->input(0), 1), {"smoothing"}));
   return CheckStaticScale(c, "num_static", "static_scale");
 }
@@ -190,7 +201,8 @@ absl::Status QuantizedDenseShape(InferenceContext* c) {
 REGISTER_OP("BertTf>QuantizedDense")
     .Attr("T: {float, bfloat16, half}")
     .Attr("units: int >= 0")
-    .Attr("activation: {'none', 'gelu', 'gelu_new'} = 'none'")
+    .Attr("activation: {'none', 'gelu', 'gelu_new', 'silu'} = 'none'")
+    .Attr("is_gated: bool = false")  // graphs of older versions do not have it
     .Attr("epsilon: float = 1e-12")
     .Attr("num_bias: int >= 0")
     .Attr("num_residual: int >= 0")
@@ -242,7 +254,7 @@ absl::Status Bfloat16FeedForwardShape(InferenceContext* c) {
 REGISTER_OP("BertTf>Bfloat16FeedForward")
     .Attr("T: {float, bfloat16, half}")
     .Attr("inner_units: int >= 0")
-    .Attr("activation: {'none', 'gelu', 'gelu_new'} = 'none'")
+    .Attr("activation: {'none', 'gelu', 'gelu_new', 'silu'} = 'none'")
     .Attr("epsilon: float = 1e-12")
     .Input("x: T")
     .Input("packed_1: bfloat16")
@@ -267,7 +279,7 @@ absl::Status QuantizedFeedForwardShape(InferenceContext* c) {
 REGISTER_OP("BertTf>QuantizedFeedForward")
     .Attr("T: {float, bfloat16, half}")
     .Attr("inner_units: int >= 0")
-    .Attr("activation: {'none', 'gelu', 'gelu_new'} = 'none'")
+    .Attr("activation: {'none', 'gelu', 'gelu_new', 'silu'} = 'none'")
     .Attr("epsilon: float = 1e-12")
     .Input("x: T")
     .Input("packed_1: int8")

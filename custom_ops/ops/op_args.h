@@ -54,6 +54,15 @@ absl::Status Bind(Call* call, BiasGeluGradArgs<T>* args) {
   return call->status();
 }
 
+// Sets whether it is RMSNorm, which the kernels for a GPU do not compute.
+template <typename T, typename Call>
+absl::Status BindRms(Call* call, bool* is_rms) {
+  call->Attribute("is_rms", is_rms);
+  if (!kIsGpu<T> || !*is_rms) return call->status();
+  return absl::InvalidArgumentError(
+      "`is_rms` must be False on a GPU. Received: is_rms=True. Set BERT_TF_OPS=reference.");
+}
+
 template <typename Call, typename T>
 absl::Status Bind(Call* call, ResidualLayerNormArgs<T>* args) {
   call->Matrix("x", &args->x, args);
@@ -67,7 +76,7 @@ absl::Status Bind(Call* call, ResidualLayerNormArgs<T>* args) {
   call->Output("y", &args->y, {"x", "residual"});
   call->Output("mean", &args->mean);
   call->Output("rstd", &args->rstd);
-  return call->status();
+  return BindRms<T>(call, &args->is_rms);
 }
 
 template <typename Call, typename T>
@@ -92,7 +101,7 @@ absl::Status Bind(Call* call, ResidualLayerNormGradArgs<T>* args) {
   } else {
     args->scratch = call->Scratch(ResidualLayerNormGradScratchSize(args->rows, args->columns));
   }
-  return call->status();
+  return BindRms<T>(call, &args->is_rms);
 }
 
 template <typename Call>
@@ -101,6 +110,7 @@ DenseActivation ReadActivation(Call* call) {
   call->Attribute("activation", &activation);
   return activation == "gelu"       ? DenseActivation::kGelu
          : activation == "gelu_new" ? DenseActivation::kApproximateGelu
+         : activation == "silu"     ? DenseActivation::kSilu
                                     : DenseActivation::kNone;
 }
 
@@ -108,6 +118,7 @@ DenseActivation ReadActivation(Call* call) {
 template <typename Call, typename T>
 void BindDense(Call* call, DenseArgs<T>* args) {
   args->activation = ReadActivation(call);
+  call->Attribute("is_gated", &args->is_gated);
   call->Attribute("epsilon", &args->epsilon);
   call->Attribute("units", &args->columns);
   const Buffer x = call->Input("x");

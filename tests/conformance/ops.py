@@ -64,11 +64,11 @@ def _layer_norm_arguments(normal, shape, parts):
 
 
 def _layer_norm_formula(
-    x, gamma, beta, residual=None, bias=None, seed=0, dropout_rate=0.0, epsilon=1e-12
+    x, gamma, beta, residual=None, bias=None, seed=0, dropout_rate=0.0, epsilon=1e-12, is_rms=False
 ):
     keep = keep_mask(int(seed), x.shape, dropout_rate)
-    y, saved = residual_layer_norm(x, residual, bias, gamma, beta, epsilon, keep)
-    gradients = residual_layer_norm_gradients(dy_in_numpy(*x.shape), gamma, saved, keep)
+    y, saved = residual_layer_norm(x, residual, bias, gamma, beta, epsilon, keep, is_rms)
+    gradients = residual_layer_norm_gradients(dy_in_numpy(*x.shape), gamma, saved, keep, is_rms)
     return y, dict(zip(("x", "residual", "bias", "gamma", "beta"), gradients))
 
 
@@ -189,6 +189,7 @@ def _gelu(approximate):
 
 def _layer_norm(*parts):
     options = {name: None for name in ("residual", "bias") if name not in parts}
+    options |= {"is_rms": True} if "rms_norm" in parts else {}
     return Op(
         ops.fused_residual_layer_norm,
         functools.partial(_layer_norm_arguments, parts=parts),
@@ -204,21 +205,30 @@ def _layer_norm(*parts):
         gradient_bounds=Bounds(0.0, 1e-5),
         sum_bounds=Bounds(1e-5, 5e-5),
         lacks=BY_ROW if "dropout" in parts else {},
+        spreads_infinity="rms_norm" not in parts,  # finite numbers become zeros
     )
 
 
 def _dense(kind, activation, *parts):
     is_quantized = kind == "quantized_dense"
+    is_gated = "gated" in parts
+
+    def shape(*sizes):
+        return (*sizes[:2], -(-sizes[2] // 64) * 64) if is_gated else sizes
+
     return Op(
         getattr(ops, kind),
         functools.partial(_dense_arguments, is_quantized=is_quantized, parts=parts),
         _quantized_dense_formula if is_quantized else _fused_dense_formula,
-        shapes=((1, 3, 5), (7, 64, 96), (40, 515, 33), (3, 768, 130), (300, 41, 64)),
-        empty=((0, 5, 7), (4, 0, 7), (4, 5, 0)),
-        small=(6, 70, 40),
-        fewer=(2, 70, 40),
-        large=(130, 300, 70),
-        options={"activation": activation},
+        shapes=tuple(
+            shape(*sizes)
+            for sizes in ((1, 3, 5), (7, 64, 96), (40, 515, 33), (3, 768, 130), (300, 41, 64))
+        ),
+        empty=(shape(0, 5, 7), shape(4, 0, 7), (4, 5, 0)),
+        small=shape(6, 70, 40),
+        fewer=shape(2, 70, 40),
+        large=shape(130, 300, 70),
+        options={"activation": activation} | ({"is_gated": True} if is_gated else {}),
         rows=("x", "residual") if "residual" in parts else ("x",),
         bounds=Bounds(1e-6, 1e-5),
         formula_takes_dtypes=not is_quantized,
@@ -296,6 +306,9 @@ _EPILOGUES = (
     (None,),
     ("gelu",),
     ("gelu_new",),
+    ("silu",),
+    ("gelu", "gated"),
+    (None, "gated"),
     (None, "residual"),
     (None, "layer_norm"),
     (None, "residual", "layer_norm"),
@@ -396,6 +409,9 @@ OPS = {
             "quantized_dense bias residual layer_norm",
         )
     },
+    "fused_residual_layer_norm rms_norm residual bias dropout": _layer_norm(
+        "rms_norm", "residual", "bias", "dropout"
+    ),
     "fused_bias_gelu": _gelu(False),
     "fused_bias_gelu tanh": _gelu(True),
     "quantized_dense static bias residual layer_norm": _dense(
@@ -405,6 +421,11 @@ OPS = {
         "fused_dense", None, "bfloat16", "bias", "residual", "layer_norm"
     ),
     "fused_dense bfloat16 bias gelu": _dense("fused_dense", "gelu", "bfloat16", "bias"),
+    "fused_dense bias silu gated": _dense("fused_dense", "silu", "bias", "gated"),
+    "quantized_dense bias silu gated": _dense("quantized_dense", "silu", "bias", "gated"),
+    "fused_dense bfloat16 bias silu gated": _dense(
+        "fused_dense", "silu", "bfloat16", "bias", "gated"
+    ),
     "fused_feed_forward": _fused_feed_forward(),
     "quantized_feed_forward": _quantized_feed_forward(),
     "pack_dense": _pack(False),

@@ -21,32 +21,33 @@ FORMS = {
 }
 
 
-def made(form):
+def made(form, units=UNITS):
     """A layer, its kernel `[in, units]` and its bias."""
     keras.utils.set_random_seed(7)
-    dense = Dense(UNITS, initializer_range=0.1)
+    dense = Dense(units, initializer_range=0.1)
     dense.build([None, IN])
-    dense.bias.assign(keras.random.normal([UNITS]))
+    dense.bias.assign(keras.random.normal([units]))
     kernel, bias = dense.kernel.numpy(), dense.bias.numpy()
     FORMS[form][0](dense)
     if form == "LoraKernel":
-        dense.lora_kernel_b.assign(keras.random.normal([2, UNITS], stddev=0.1))
+        dense.lora_kernel_b.assign(keras.random.normal([2, units], stddev=0.1))
         kernel += 2.0 * dense.lora_kernel_a.numpy() @ dense.lora_kernel_b.numpy()
     return dense, kernel, bias
 
 
 def epilogues():
     residual = keras.random.normal([ROWS, UNITS])
-    layer_norm = ResidualLayerNorm(dropout_rate=0.5)
-    layer_norm.build([None, UNITS])
-    layer_norm.gamma.assign(keras.random.normal([UNITS]))
     yield Epilogue(), lambda z: z
     for name in sorted(set(ACTIVATION_NAMES.values())):
         yield Epilogue(activation=name), ACTIVATIONS[name]
-    yield (
-        Epilogue(layer_norm=layer_norm, residual=residual),
-        lambda z: layer_norm(tf.constant(z), residual=residual),
-    )
+    for is_rms in (False, True):
+        norm = ResidualLayerNorm(dropout_rate=0.5, is_rms=is_rms, use_bias=not is_rms)
+        norm.build([None, UNITS])
+        norm.gamma.assign(keras.random.normal([UNITS]))
+        yield (
+            Epilogue(layer_norm=norm, residual=residual),
+            lambda z, norm=norm: norm(tf.constant(z), residual=residual),
+        )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -58,6 +59,17 @@ def test_every_form_computes_every_epilogue(form):
     np.testing.assert_allclose(dense(x), z, atol=FORMS[form][1])
     for epilogue, function in epilogues():
         np.testing.assert_allclose(dense.apply(x, epilogue), function(z), atol=4 * FORMS[form][1])
+
+
+@pytest.mark.parametrize("units", [UNITS, 64], ids=["no panels", "panels"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_gate_multiplies_the_halves(form, units):
+    dense, kernel, bias = made(form, units)
+    x = keras.random.normal([ROWS, IN])
+    first, second = np.split(x.numpy() @ kernel + bias, 2, axis=1)
+    for name in sorted(set(ACTIVATION_NAMES.values())):
+        y = dense.apply(x, Epilogue(activation=name, is_gated=True))
+        np.testing.assert_allclose(y, ACTIVATIONS[name](first) * second, atol=4 * FORMS[form][1])
 
 
 def test_dropout_of_a_float_kernel():

@@ -32,6 +32,16 @@ def test_rows_and_gradients(shape, parts):
     float64.assert_right(layer, layer, formula, inputs[:parts])
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rms_rows_and_gradients(shape):
+    def formula(weights, x):
+        mean = (x**2).mean(axis=-1, keepdims=True)
+        return weights["gamma"] * x / np.sqrt(mean + float64.EPSILON)
+
+    layer = made(shape[1], is_rms=True, use_bias=False)
+    float64.assert_right(layer, layer, formula, [np.random.default_rng(2).normal(size=shape) + 0.5])
+
+
 def test_a_new_layer_only_normalizes():
     layer = ResidualLayerNorm()
     x = np.random.default_rng(2).normal(size=(3, 7))

@@ -7,7 +7,7 @@ Glossary: `M` rows, `K` input features, `units` output features.
 import numpy as np
 import tensorflow as tf
 
-from tests.ops.gelu_float64 import gelu
+from tests.ops.gelu_float64 import gelu, silu
 from tests.ops.layer_norm_float64 import residual_layer_norm
 
 SMALLEST_SPAN = 2.0**-100
@@ -55,13 +55,27 @@ def rounded_to_bfloat16(x):
     return tf.cast(tf.cast(tf.constant(x, tf.float32), tf.bfloat16), tf.float64).numpy()
 
 
-def epilogue(z, bias=None, residual=None, gamma=None, beta=None, activation=None, epsilon=1e-12):
-    """z = x W, [M, units] float64 -> [M, units]; the arguments of the ops as float64 or None."""
+def epilogue(
+    z,
+    bias=None,
+    residual=None,
+    gamma=None,
+    beta=None,
+    activation=None,
+    epsilon=1e-12,
+    is_gated=False,
+):
+    """z = x W, [M, units] float64 -> [M, units]; the arguments of the ops as float64 or None.
+
+    With a gate, the result is [M, units / 2].
+    """
     if gamma is not None:
         return residual_layer_norm(z, residual, bias, gamma, beta, epsilon)[0]
     z = z if bias is None else z + bias
+    z, factors = np.split(z, 2, axis=1) if is_gated else (z, 1.0)
     if activation is not None:
-        z = gelu(z, approximate=activation == "gelu_new")
+        z = silu(z) if activation == "silu" else gelu(z, approximate=activation == "gelu_new")
+    z = z * factors
     return z if residual is None else z + residual
 
 

@@ -1,4 +1,4 @@
-"""GELU in NumPy float64, with its own derivative."""
+"""GELU and SiLU in NumPy float64, and the derivative of GELU."""
 
 import math
 
@@ -13,6 +13,11 @@ def _sigmoid(v):
 
 def _argument(s):
     return 2.0 * math.sqrt(2.0 / math.pi) * (s + 0.044715 * s**3)
+
+
+def silu(s):
+    with np.errstate(over="ignore"):
+        return np.asarray(s, np.float64) * _sigmoid(s)
 
 
 def gelu(s, approximate):

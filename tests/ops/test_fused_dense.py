@@ -5,6 +5,8 @@ All numbers of rows, the other instruction sets and thread counts are tested on 
 themselves: custom_ops/kernels/dense/fused_dense_test.cc.
 """
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -61,7 +63,9 @@ def test_errors_say_what_was_expected_and_received(backend):
         refused(r"`packed` must have shape \[128\].*Received: .*\(96,\)", x=tf.zeros([4, 4]))
         refused(r"`packed` must have shape \[192\].*units=33. Received", units=33)
         refused("`gamma` and `beta` must be given together. Received: beta=None", gamma=v)
-        refused("None, 'gelu' or 'gelu_new'.*'relu'", activation="relu")
+        refused("None, 'gelu', 'gelu_new' or 'silu'.*'relu'", activation="relu")
+        refused("`units` must be a multiple of 64 with.*units=5", is_gated=True)
+        refused("`is_gated` must be False if", is_gated=True, residual=tf.zeros([4, 5]))
         refused("`activation` must be None if", activation="gelu", residual=tf.zeros([4, 5]))
         refused("`epsilon` must be at least 0.*-1.0", gamma=v, beta=v, epsilon=-1.0)
         with pytest.raises(ValueError, match=r"`kernel` must be a matrix.*\(3, 5, 1\)"):
@@ -111,6 +115,12 @@ def test_shape_functions():
 
         assert dense(p([4, 3]), p([96]), [], []) == [4, 5]
         assert dense(p(None), p(None), [p(None)], []) == [None, 5]
+        gated = functools.partial(library.bert_tf_fused_dense, p([4, 3]), is_gated=True)
+        assert gated(p([192]), [p([64])], [], [], [], units=64).shape == [4, 32]
+        with pytest.raises(ValueError, match="`units` must be a multiple of 64.*units=96"):
+            gated(p([288]), [], [], [], [], units=96)
+        with pytest.raises(ValueError, match="without a residual or LayerNorm.*num_residual=1"):
+            gated(p([192]), [], [p([4, 64])], [], [], units=64)
         assert dense(p([None, 3]), p(None), [], [p([4, None])]) == [4, 5]
         assert library.bert_tf_pack_dense(p([3, 5])).shape == [96]
         assert library.bert_tf_pack_dense(p([5, 3]), transposed=True).shape == [96]

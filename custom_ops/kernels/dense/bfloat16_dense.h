@@ -2,7 +2,8 @@
 // has AVX512-BF16, twice its speed.
 //
 //   z = bfloat16(x) W + bias
-//   y = z | gelu(z) | z + residual | LayerNorm(z + residual)
+//   y = activation(z) | activation(first half of z) * second half
+//     | z + residual | LayerNorm(z + residual)
 //
 // Numbers of x are rounded to bfloat16, to nearest even, when the op runs. Products are exact in
 // float32, and the sums and all else are float32, as bfloat16_products.h describes it: the bits do

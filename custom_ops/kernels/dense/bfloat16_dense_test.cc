@@ -127,6 +127,7 @@ void TestCases(const Path& path) {
       TestCase<T>(path, {rows, depth, columns, true, DenseActivation::kGelu, false, false});
       TestCase<T>(path,
                   {rows, depth, columns, true, DenseActivation::kApproximateGelu, false, false});
+      TestCase<T>(path, {rows, depth, columns, true, DenseActivation::kSilu, false, false});
       TestCase<T>(path, {rows, depth, columns, true, none, true, false});
       TestCase<T>(path, {rows, depth, columns, true, none, true, true});
     }
@@ -137,6 +138,14 @@ void TestCases(const Path& path) {
   TestCase<T>(path, {29, 3100, 64, true, none, true, true});
   TestCase<T>(path, {3, 2, 3000, true, none, true, true});
   TestCase<T>(path, {2000, 9, 40, true, none, true, true});
+}
+
+template <typename T>
+void TestGate(const Path& path) {
+  CheckGate<T>(
+      std::string(Name(path)) + TypeName<T>() + " ",
+      [](const Case& c, std::mt19937* random) { return Tensors<T>(c, *random); },
+      [&path](const Parallel& parallel, const auto& args) { Run(path, parallel, args); });
 }
 
 // The feed-forward network has the bits of its two layers, one after the other, also in place.
@@ -294,8 +303,11 @@ int main() {
     }
     SetFlushToZero(false);
     TestCases<float>(path);
+    TestGate<float>(path);
     TestCases<bert_tf::BFloat16>(path);
+    TestGate<bert_tf::BFloat16>(path);
     TestCases<bert_tf::Float16>(path);
+    TestGate<bert_tf::Float16>(path);
     TestRowsAlone<float>(path);
     TestRowsAlone<bert_tf::BFloat16>(path);
     TestFeedForward<float>(path);

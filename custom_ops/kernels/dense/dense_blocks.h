@@ -22,6 +22,38 @@ struct Ahead {
   int64_t step;
 };
 
+// The panel that is multiplied as number `i`. With a gate, each panel of the first half is followed
+// by its factors.
+template <typename T>
+int64_t PanelAt(const DenseArgs<T>& args, int64_t i) {
+  if (!args.is_gated) return i;
+  return i / 2 + i % 2 * (args.columns / (2 * kDensePanel));
+}
+
+// Where the results begin that are complete after the panel with number `i`.
+template <typename T>
+int64_t ResultColumn(const DenseArgs<T>& args, int64_t i) {
+  return (args.is_gated ? i / 2 : i) * kDensePanel;
+}
+
+// Whether no results are complete after the panel with number `i`, because its factors follow.
+template <typename T>
+bool WaitsForGate(const DenseArgs<T>& args, int64_t i) {
+  return args.is_gated && i % 2 == 0;
+}
+
+// The first `columns` numbers of a panel's bias.
+struct PanelBias {
+  template <typename T>
+  PanelBias(const DenseArgs<T>& args, int64_t first_column, int64_t columns) {
+    if (args.bias == nullptr) return;
+    ForVectors(columns, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
+      Store(numbers + j, Load(args.bias + first_column + j, lanes), lanes);
+    });
+  }
+  float numbers[kDensePanel] = {};
+};
+
 // y = activation(sums + bias) (+ residual) for `rows` rows and at most `most_columns` columns,
 // which are in one panel.
 template <typename Activation, typename T>
@@ -29,27 +61,45 @@ void PanelEpilogue(const Activation& activation, const DenseArgs<T>& args, int64
                    int64_t rows, int64_t first_column, int64_t most_columns, const float* sums) {
   const int64_t columns = Smaller(most_columns, args.columns - first_column);
   if (columns <= 0) return;  // the panel's last columns are padding
-  float bias[kDensePanel] = {};
-  if (args.bias != nullptr) {
-    ForVectors(columns, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
-      Store(bias + j, Load(args.bias + first_column + j, lanes), lanes);
-    });
-  }
+  const PanelBias bias(args, first_column, columns);
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t offset = (first_row + i) * args.columns + first_column;
     ForSingleVectors(columns, [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
-      Vec z = activation(Load(sums + i * kDensePanel + j) + Load(bias + j));
+      Vec z = activation(Load(sums + i * kDensePanel + j) + Load(bias.numbers + j));
       if (args.residual != nullptr) z += Load(args.residual + offset + j, lanes);
       Store(args.y + offset + j, z, lanes);
     });
   }
 }
 
+// y = activation(sums + bias) * (factors + bias), of the panels of both halves.
+template <typename Activation, typename T>
+void GatedEpilogue(const Activation& activation, const DenseArgs<T>& args, int64_t first_row,
+                   int64_t rows, int64_t first_column, int64_t columns, const float* sums,
+                   const float* factors) {
+  const int64_t half = args.ResultColumns();
+  const PanelBias bias(args, first_column, columns),
+      factor_bias(args, half + first_column, columns);
+  for (int64_t i = 0; i < rows; ++i) {
+    T* const y = args.y + (first_row + i) * half + first_column;
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const int64_t place = i * kDensePanel + j;
+      Store(y + j, activation(Load(sums + place) + Load(bias.numbers + j)) *
+                       (Load(factors + place) + Load(factor_bias.numbers + j)));
+    }
+  }
+}
+
+// `factors` is null without a gate.
 template <typename T>
 void PanelEpilogue(const DenseArgs<T>& args, int64_t first_row, int64_t rows, int64_t first_column,
-                   int64_t most_columns, const float* sums) {
+                   int64_t most_columns, const float* sums, const float* factors) {
   const auto run = [&](const auto& activation) {
-    PanelEpilogue(activation, args, first_row, rows, first_column, most_columns, sums);
+    if (factors == nullptr) {
+      PanelEpilogue(activation, args, first_row, rows, first_column, most_columns, sums);
+    } else {
+      GatedEpilogue(activation, args, first_row, rows, first_column, most_columns, sums, factors);
+    }
   };
   switch (args.activation) {
     case DenseActivation::kNone:
@@ -58,6 +108,8 @@ void PanelEpilogue(const DenseArgs<T>& args, int64_t first_row, int64_t rows, in
       return run([](Vec z) BERT_TF_INLINE_LAMBDA { return Gelu<ErfForm>(z); });
     case DenseActivation::kApproximateGelu:
       return run([](Vec z) BERT_TF_INLINE_LAMBDA { return Gelu<TanhForm>(z); });
+    case DenseActivation::kSilu:
+      return run([](Vec z) BERT_TF_INLINE_LAMBDA { return Gelu<SiluForm>(z); });
   }
 }
 
@@ -79,7 +131,7 @@ void NormalizeRows(const DenseArgs<T>& args, int64_t first_row, int64_t rows, co
       Store(z + j, v, lanes);
       total[k] += v;
     });
-    NormalizeRow(z, ReduceAdd(total), args.columns, args.gamma, args.beta, args.epsilon,
+    NormalizeRow(z, ReduceAdd(total), args.columns, args.gamma, args.beta, args.epsilon, false,
                  args.y + offset);
   }
 }
@@ -109,6 +161,12 @@ struct DenseCosts {
   PanelCycles panel_cycles;  // per step, of this number of rows times a panel
 };
 
+// The number of panels that are in the same unit, because one waits for the other.
+template <typename T>
+int64_t PanelsTogether(const DenseArgs<T>& args) {
+  return args.is_gated ? 2 : 1;
+}
+
 // Returns the division of the work with the shortest estimated time on `threads` threads. The
 // blocks of rows and panels fit the caches and have about equal sizes, and there are one to four of
 // them per thread if there is enough work.
@@ -118,7 +176,8 @@ DenseGrid ChooseGrid(const DenseArgs<T>& args, int64_t panels, const DenseCosts<
   const bool layer_norm = args.gamma != nullptr;
   // LayerNorm needs whole rows. Dividing them costs a second parallel loop, and memory.
   const int64_t least_panel_blocks = layer_norm ? 1 : CeilDivide(panels, costs.unit_panels);
-  const int64_t most_panel_blocks = layer_norm && args.rows > 2 * kUnitRows ? 1 : panels;
+  const int64_t most_panel_blocks =
+      layer_norm && args.rows > 2 * kUnitRows ? 1 : panels / PanelsTogether(args);
   const int64_t least_row_blocks = CeilDivide(args.rows, kUnitRows);
   DenseGrid best = {least_row_blocks, least_panel_blocks};
   double best_cycles = 0.0;
@@ -151,8 +210,8 @@ DenseGrid ChooseGrid(const DenseArgs<T>& args, int64_t panels, const DenseCosts<
   return best;
 }
 
-// A block of rows times some panels. The sums of its panel p begin at
-// sums + p * sums_rows * kDensePanel.
+// A block of rows times some panels, whose numbers PanelAt explains. The sums of its panel p begin
+// at sums + p * sums_rows * kDensePanel.
 struct DenseUnit {
   int64_t first_row;
   int64_t rows;
@@ -179,14 +238,16 @@ void RunUnits(const Parallel& parallel, const DenseArgs<T>& args,
                                  ? ThreadScratch(2, panels * args.rows * kDensePanel)
                                  : nullptr;
   const int64_t units = grid.row_blocks * grid.panel_blocks;
+  const int64_t together = PanelsTogether(args);
   parallel.For(units, cycles_per_unit, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = i / grid.panel_blocks, p = i % grid.panel_blocks;
       DenseUnit unit;
       unit.first_row = PartBegin(args.rows, grid.row_blocks, r);
       unit.rows = PartBegin(args.rows, grid.row_blocks, r + 1) - unit.first_row;
-      unit.first_panel = PartBegin(panels, grid.panel_blocks, p);
-      unit.panels = PartBegin(panels, grid.panel_blocks, p + 1) - unit.first_panel;
+      unit.first_panel = PartBegin(panels / together, grid.panel_blocks, p) * together;
+      unit.panels =
+          PartBegin(panels / together, grid.panel_blocks, p + 1) * together - unit.first_panel;
       unit.sums_rows = shared_sums != nullptr ? args.rows : unit.rows;
       unit.sums = shared_sums != nullptr
                       ? shared_sums + (unit.first_panel * args.rows + unit.first_row) * kDensePanel

@@ -27,11 +27,13 @@ inline std::string Describe(const Case& c) {
          std::to_string(c.depth) + ", " + std::to_string(c.columns) + "]" +
          (c.has_bias ? " bias" : "") + (c.activation == DenseActivation::kGelu ? " gelu" : "") +
          (c.activation == DenseActivation::kApproximateGelu ? " tanh gelu" : "") +
+         (c.activation == DenseActivation::kSilu ? " silu" : "") +
          (c.has_residual ? " residual" : "") + (c.layer_norm ? " layer norm" : "") + " ";
 }
 
 inline double Activation(DenseActivation activation, double s) {
   if (activation == DenseActivation::kNone) return s;
+  if (activation == DenseActivation::kSilu) return s / (1.0 + std::exp(-s));
   return GeluReference(s, activation == DenseActivation::kApproximateGelu);
 }
 
@@ -114,6 +116,59 @@ struct EpilogueTensors {
 
   Buffer<T> bias, residual, gamma, beta, y;
 };
+
+// Checks that a gate multiplies the halves of what the op gives without it: those of the activated
+// columns by those of the others, for any number of threads, special values too. `make(c, &random)`
+// makes the Tensors<T> of a test, and `run(parallel, args)` runs the op.
+template <typename T, typename Make, typename Run>
+void CheckGate(const std::string& name, const Make& make, const Run& run) {
+  std::mt19937 random(6);
+  int number = 0;
+  for (int64_t rows : {0, 1, 5, 29, 150, 333}) {
+    for (int64_t half : {32, 96, 160}) {
+      const DenseActivation activation = static_cast<DenseActivation>(number++ % 4);
+      const int64_t columns = 2 * half, depth = half == 96 ? 300 : 70;
+      const Case c{rows, depth, columns, half != 32, activation, false, false};
+      auto t = make(c, &random);
+      if (rows > 5) {
+        t.x.at(3 * depth) = FromFloat<T>(std::nanf(""));
+        t.x.at(28 * depth + 5) = FromFloat<T>(INFINITY);
+      }
+      auto args = t.Args(c);
+      run(SerialParallel(), args);
+      Buffer<T> others(rows * columns);
+      auto plain = args;
+      plain.activation = DenseActivation::kNone;
+      plain.y = others.data();
+      run(SerialParallel(), plain);
+      args.is_gated = true;
+      for (int threads : {1, 2, 7}) {
+        Buffer<T> gated(rows * half, FromFloat<T>(7.0f));
+        args.y = gated.data();
+        run(ThreadParallel(threads), args);
+        const std::string context =
+            name + Describe(c) + "gated, " + std::to_string(threads) + " threads, ";
+        Check(ToFloat(gated.data()[-1]) == 7.0f && ToFloat(gated.data()[gated.size()]) == 7.0f,
+              context + "wrote outside of y");
+        for (int64_t i = 0; i < gated.size(); ++i) {
+          const int64_t place = i / half * columns + i % half;
+          const double first = t.y[place], factor = others[place + half];
+          const double expected = first * factor, y = gated[i];
+          // Without the gate, both factors are rounded to T.
+          double tolerance = RoundingErrorAt<T>(expected);
+          if (sizeof(T) < sizeof(float)) {
+            tolerance += 1.01 * (RoundingErrorAt<T>(first) * std::fabs(factor) +
+                                 RoundingErrorAt<T>(factor) * std::fabs(first));
+          }
+          const bool is_equal = y == expected || (std::isnan(y) && std::isnan(expected));
+          Check(is_equal || std::fabs(y - expected) <= tolerance,
+                context + "y[" + std::to_string(i) + "] = " + std::to_string(y) + ", expected " +
+                    std::to_string(expected));
+        }
+      }
+    }
+  }
+}
 
 }  // namespace testing
 }  // namespace bert_tf

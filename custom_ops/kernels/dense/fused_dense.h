@@ -1,7 +1,8 @@
 // epilogue(x W), a dense layer in one pass, with W prepacked in panels, on the CPU.
 //
 //   z = x W + bias
-//   y = z | gelu(z) | z + residual | LayerNorm(z + residual) = gamma * n + beta
+//   y = activation(z) | activation(first half of z) * second half
+//     | z + residual | LayerNorm(z + residual) = gamma * n + beta
 //
 // W is [depth, columns]. Prepacking divides it into blocks of at most kDenseDepth rows: as few as
 // possible, of about equal size. Blocks are divided into panels of kDensePanel columns, and a panel
@@ -37,15 +38,16 @@ struct PackDenseArgs {
   T* packed = nullptr;  // PackedDenseSize(depth, columns) elements
 };
 
-enum class DenseActivation { kNone, kGelu, kApproximateGelu };
+enum class DenseActivation { kNone, kGelu, kApproximateGelu, kSilu };
 
-// Row-major matrices. LayerNorm is applied if gamma is not null. An activation cannot be combined
-// with a residual or LayerNorm.
+// Row-major matrices. LayerNorm is applied if gamma is not null. An activation or a gate cannot be
+// combined with a residual or LayerNorm.
 template <typename T>
 struct DenseArgs {
   const T* x = nullptr;     // [rows, depth]
   const T* bias = nullptr;  // [columns] or null
   DenseActivation activation = DenseActivation::kNone;
+  bool is_gated = false;        // then each half of the columns is whole panels
   const T* residual = nullptr;  // [rows, columns] or null
   const T* gamma = nullptr;     // [columns] or null
   const T* beta = nullptr;      // [columns] or null, with gamma
@@ -53,7 +55,9 @@ struct DenseArgs {
   int64_t rows = 0;
   int64_t depth = 0;
   int64_t columns = 0;
-  T* y = nullptr;  // [rows, columns]; may be residual, not x
+  T* y = nullptr;  // [rows, ResultColumns()]; may be residual, not x
+
+  int64_t ResultColumns() const { return is_gated ? columns / 2 : columns; }
 };
 
 template <typename T>

@@ -189,25 +189,29 @@ BERT_TF_INLINE const float* Widened(const T* w, int64_t count, float* widened) {
   return widened;
 }
 
-// Writes y for parts of a panel whose sums are complete, unless LayerNorm needs whole rows.
+// Writes y for parts of a panel whose sums are complete, unless LayerNorm needs whole rows or the
+// panel its factors.
 template <typename T>
 struct WriteResults {
   const DenseArgs<T>& args;
   int64_t first_row;
   int64_t first_column;
   const float* sums;
-  bool is_last_block;
+  const float* factors;  // or null
+  bool is_complete;
 
   void Fetch(int64_t row, int64_t rows, int64_t column) const {
-    if (!is_last_block || args.gamma != nullptr) return;
-    const T* y = args.y + (first_row + row) * args.columns + first_column + column;
-    for (int64_t i = 0; i < rows; ++i, y += args.columns) __builtin_prefetch(y, 1, 2);
+    if (!is_complete) return;
+    const int64_t stride = args.ResultColumns();
+    const T* y = args.y + (first_row + row) * stride + first_column + column;
+    for (int64_t i = 0; i < rows; ++i, y += stride) __builtin_prefetch(y, 1, 2);
   }
 
   void operator()(int64_t row, int64_t rows, int64_t column, int64_t columns) const {
-    if (!is_last_block || args.gamma != nullptr) return;
-    PanelEpilogue(args, first_row + row, rows, first_column + column, columns,
-                  sums + row * kDensePanel + column);
+    if (!is_complete) return;
+    const int64_t place = row * kDensePanel + column;
+    PanelEpilogue(args, first_row + row, rows, first_column + column, columns, sums + place,
+                  factors == nullptr ? nullptr : factors + place);
   }
 };
 
@@ -225,18 +229,28 @@ void RunUnit(const FusedDenseArgs<T>& args, const DenseUnit& unit) {
     const int64_t depth = end - first;
     const bool is_last = block + 1 == blocks;
     CopyRows(args.x + first_row * args.depth + first, args.depth, rows, depth, x_block);
-    const T* w = args.packed + (first * all_panels + first_panel * depth) * kDensePanel;
-    for (int64_t p = 0; p < panels; ++p, w += depth * kDensePanel) {
+    for (int64_t p = 0; p < panels; ++p) {
+      const int64_t number = first_panel + p;
+      const T* const w =
+          args.packed + (first * all_panels + PanelAt(args, number) * depth) * kDensePanel;
       float* const panel_sums = sums + p * sums_rows * kDensePanel;
       // The next panel of this block, or the unit's first panel of the next block.
-      const T* next = w + depth * kDensePanel;
+      const T* next =
+          args.packed + (first * all_panels + PanelAt(args, number + 1) * depth) * kDensePanel;
       if (p + 1 == panels && !is_last) {
         const int64_t next_depth = PartBegin(args.depth, blocks, block + 2) - end;
-        next = args.packed + (end * all_panels + first_panel * next_depth) * kDensePanel;
+        next = args.packed +
+               (end * all_panels + PanelAt(args, first_panel) * next_depth) * kDensePanel;
       }
       const int64_t next_bytes = depth * kDensePanel * static_cast<int64_t>(sizeof(T));
-      const WriteResults<T> epilogue = {args, first_row, (first_panel + p) * kDensePanel,
-                                        panel_sums, is_last};
+      const float* const waiting = sums + p / 2 * 2 * sums_rows * kDensePanel;  // for its factors
+      const bool is_complete = is_last && args.gamma == nullptr && !WaitsForGate(args, number);
+      const WriteResults<T> epilogue = {args,
+                                        first_row,
+                                        ResultColumn(args, number),
+                                        args.is_gated ? waiting : panel_sums,
+                                        args.is_gated ? panel_sums : nullptr,
+                                        is_complete};
       const auto run = [&](const auto* weights) {
         RunPanel<std::decay_t<decltype(*weights)>>(
             {rows, depth, block == 0, x_block, weights, reinterpret_cast<const char*>(next),

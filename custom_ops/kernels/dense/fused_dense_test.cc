@@ -82,6 +82,7 @@ void TestCases(Isa isa) {
       TestCase<T>(isa, {rows, depth, columns, true, DenseActivation::kGelu, false, false});
       TestCase<T>(isa,
                   {rows, depth, columns, true, DenseActivation::kApproximateGelu, false, false});
+      TestCase<T>(isa, {rows, depth, columns, true, DenseActivation::kSilu, false, false});
       TestCase<T>(isa, {rows, depth, columns, true, none, true, false});
       TestCase<T>(isa, {rows, depth, columns, true, none, true, true});
       TestCase<T>(isa, {rows, depth, columns, false, none, false, true});
@@ -119,6 +120,17 @@ void TestPack(Isa isa) {
       Check(packed.SameBits(packed2), context + "transposed");
     }
   }
+}
+
+template <typename T>
+void TestGate(Isa isa) {
+  const auto make = [isa](const Case& c, std::mt19937* random) {
+    Tensors<T> t(c, *random);
+    Pack(isa, SerialParallel(), t.kernel, false, c.depth, c.columns, &t.packed);
+    return t;
+  };
+  CheckGate<T>(std::string(Name(isa)) + " " + TypeName<T>() + " ", make,
+               [isa](const Parallel& parallel, const auto& args) { Run(isa, parallel, args); });
 }
 
 // The bits of a row do not depend on the other rows.
@@ -193,6 +205,8 @@ int main() {
   for (bert_tf::Isa isa : SupportedIsas()) {
     TestCases<float>(isa);
     TestCases<bert_tf::Float16>(isa);
+    TestGate<float>(isa);
+    TestGate<bert_tf::Float16>(isa);
     TestPack<float>(isa);
     TestRowsAlone<float>(isa);
     TestRowsAlone<bert_tf::Float16>(isa);

@@ -8,7 +8,8 @@
 //   w[k, j] / smoothing[k] = column_scale[j] * v[k, j],           v in [-127, 127]
 //   z[i, j] = row_scale[i] * column_scale[j] * (sum_k u[i, k] v[k, j] - zero[i] sum_k v[k, j])
 //             + bias[j]
-//   y = z | gelu(z) | z + residual | LayerNorm(z + residual)
+//   y = activation(z) | activation(first half of z) * second half
+//     | z + residual | LayerNorm(z + residual)
 //
 // With s[k] = smoothing[k] * x[k] in float32, and with least <= 0 <= largest over zero and all s[k]
 // of a row, in float64 except for the last line:

@@ -153,33 +153,38 @@ struct StoreResults {
   // the next tile wait for them: if the rows of y are a multiple of 4 KB apart, the processor takes
   // loads 4 KB from a store for loads of its result.
   void Fetch(int64_t row, int64_t rows, int64_t column) const {
-    const T* y = args.y + (first_row + row) * args.columns + column;
-    for (int64_t i = 0; i < rows; ++i, y += args.columns) {
+    const int64_t stride = args.ResultColumns();
+    const T* y = args.y + (first_row + row) * stride + column;
+    for (int64_t i = 0; i < rows; ++i, y += stride) {
       __builtin_prefetch(y, 1, 2);
       __builtin_prefetch(reinterpret_cast<const char*>(y) + kCacheLine, 1, 2);
     }
   }
 
-  void operator()(int64_t row, int64_t rows, int64_t column, const float* z) const {
-    PanelEpilogue(args, first_row + row, rows, column, kDensePanel, z);
+  void operator()(int64_t row, int64_t rows, int64_t column, const float* z,
+                  const float* factors) const {
+    PanelEpilogue(args, first_row + row, rows, column, kDensePanel, z, factors);
   }
 };
 
-// One panel of W times the rows of a unit. The sums are stored in `sums` for LayerNorm, or else
-// `finish` follows every tile immediately: y is then written while the next tile is computed. If
-// the tiles do not share the next panel, the last one prefetches it: while the first tile waits for
-// memory, the last one has its panel in a cache.
+// The panel of W with this number times the rows of a unit. The sums are stored in `sums` for
+// LayerNorm or until their factors follow, or else `finish` follows every tile immediately: y is
+// then written while the next tile is computed. If the tiles do not share the next panel, the last
+// one prefetches it: while the first tile waits for memory, the last one has its panel in a cache.
 template <typename Format, typename Finish>
 void Panel(const typename Format::Args& args, const DenseUnit& unit, const UnitRows<Format>& x,
-           int64_t panel, float* sums, const Finish& finish) {
+           int64_t number, float* sums, const Finish& finish) {
   using Method = typename Format::Method;
   const int64_t words = CeilDivide(args.depth, Method::kNumbers);
-  const char* const w =
-      reinterpret_cast<const char*>(args.packed) + panel * words * kPanelWordBytes;
+  const auto panel_at = [&](int64_t i) BERT_TF_INLINE_LAMBDA {
+    return reinterpret_cast<const char*>(args.packed) + PanelAt(args, i) * words * kPanelWordBytes;
+  };
+  const char* const w = panel_at(number);
   const int64_t panels = CeilDivide(args.columns, kDensePanel);
-  const int64_t first_column = panel * kDensePanel;
-  const typename Format::Columns columns(args, first_column);
+  const int64_t result_column = ResultColumn(args, number);
+  const typename Format::Columns columns(args, PanelAt(args, number) * kDensePanel);
   const bool has_layer_norm = args.gamma != nullptr;
+  const bool keeps_sums = has_layer_norm || WaitsForGate(args, number);
   alignas(kCacheLine) float tile_sums[Method::kTileRows * kDensePanel];
   const int64_t tiles = CeilDivide(unit.rows, Method::kTileRows);
   constexpr int64_t kTiles = kDensePanel / kTileColumns;  // next to each other
@@ -188,28 +193,33 @@ void Panel(const typename Format::Args& args, const DenseUnit& unit, const UnitR
     const int64_t count = PartBegin(unit.rows, tiles, t + 1) - begin;
     const auto tile = Format::TileFor(x.scales + begin, count);
     const WordRows rows = {x.rows.words + begin * x.rows.stride, x.rows.stride};
-    float* const z = has_layer_norm ? sums + begin * kDensePanel : tile_sums;
+    float* const z = keeps_sums ? sums + begin * kDensePanel : tile_sums;
     Ahead ahead = {w, 0};
     if constexpr (kTilesSharePanel) {
       const int64_t steps = kTiles * words;
-      if (panel + 1 < panels) {
+      if (number + 1 < panels) {
         const int64_t part = CeilDivide(words * kPanelWordBytes, tiles);
-        ahead = {w + words * kPanelWordBytes + t * part, CeilDivide(part, Larger(steps, 1))};
+        ahead = {panel_at(number + 1) + t * part, CeilDivide(part, Larger(steps, 1))};
       } else if (has_layer_norm) {
         ahead = NormalizedRows(args, unit, t, tiles, steps);
       }
     } else if (t + 1 < tiles && has_layer_norm) {
-      ahead = NormalizedRows(args, unit, panel * (tiles - 1) + t, panels * (tiles - 1), words);
-    } else if (t + 1 == tiles && panel + 1 < panels) {
-      ahead = {w + words * kPanelWordBytes, kPanelWordBytes};
+      ahead = NormalizedRows(args, unit, number * (tiles - 1) + t, panels * (tiles - 1), words);
+    } else if (t + 1 == tiles && number + 1 < panels) {
+      ahead = {panel_at(number + 1), kPanelWordBytes};
     }
-    if (!has_layer_norm) finish.Fetch(begin, count, first_column);
+    if (!keeps_sums) finish.Fetch(begin, count, result_column);
     auto output = columns.Output(x.scales + begin, count, z);
     for (output.column = 0; output.column < kDensePanel; output.column += kTileColumns) {
       tile(words, rows, w + output.column * kWordBytes, ahead.first, ahead.step, output);
       if (kTilesSharePanel) ahead.first += words * ahead.step;
     }
-    if (!has_layer_norm) finish(begin, count, first_column, tile_sums);
+    if (keeps_sums) continue;
+    if (args.is_gated) {
+      finish(begin, count, result_column, sums + begin * kDensePanel, tile_sums);
+    } else {
+      finish(begin, count, result_column, tile_sums, nullptr);
+    }
   }
 }
 
@@ -217,7 +227,8 @@ template <typename Format, typename Finish>
 void MultiplyRows(const typename Format::Args& args, const DenseUnit& unit,
                   const UnitRows<Format>& x, const Finish& finish) {
   for (int64_t p = 0; p < unit.panels; ++p) {
-    float* const sums = unit.sums + p * unit.sums_rows * kDensePanel;
+    // The sums that wait for their factors have one place, which stays in a cache.
+    float* const sums = unit.sums + (args.is_gated ? 0 : p * unit.sums_rows * kDensePanel);
     Panel<Format>(args, unit, x, unit.first_panel + p, sums, finish);
   }
 }
@@ -284,13 +295,14 @@ struct WriteResults {
 
   void Fetch(int64_t, int64_t, int64_t) const {}
 
-  void operator()(int64_t row, int64_t count, int64_t column, const float* z) const {
+  void operator()(int64_t row, int64_t count, int64_t column, const float* z,
+                  const float* factors) const {
     typename Format::Element y[Format::Method::kTileRows * kDensePanel];
     DenseArgs<typename Format::Element> tile = args;
     tile.columns = Smaller(kDensePanel, args.columns - column);
     if (args.bias != nullptr) tile.bias = args.bias + column;
     tile.y = y;
-    PanelEpilogue(tile, 0, count, 0, kDensePanel, z);
+    PanelEpilogue(tile, 0, count, 0, kDensePanel, z, factors);
     for (int64_t i = 0; i < count; ++i) {
       results.Write(row + i, column, tile.columns, y + i * tile.columns, rows.Words(row + i));
     }

@@ -1,4 +1,4 @@
-// Both forms of gelu and of its slope for one vector. In a .cu.cc file, a vector is one
+// Both forms of gelu and of its slope, and silu, for one vector. In a .cu.cc file, a vector is one
 // number.
 #pragma once
 
@@ -87,6 +87,12 @@ struct ErfForm {
   }
 };
 
+// t * e / (1 + e)
+BERT_TF_INLINE Vec SigmoidTailTimesT(const ExpParts& e, Vec t) {
+  const Vec quotient = t / (1.0f + ScaleByPowerOfTwo(e.mantissa, e.exponent));
+  return ScaleByPowerOfTwo(e.mantissa * quotient, e.exponent);
+}
+
 // The tanh form, with sigmoid(2 u):
 //   a(t) = 2 u(t) = t * (k0 + k1 t^2),  e = exp(-a),  tail(t) = e / (1 + e)
 //   tail'(t) = -a'(t) * tail / (1 + e),  a'(t) = k0 + 3 k1 t^2
@@ -111,17 +117,23 @@ struct TanhForm {
     return ExpInParts(-a, -a_error);
   }
 
-  static BERT_TF_INLINE Vec TailTimesT(Vec t) {
-    const ExpParts e = Exponential(t);
-    const Vec quotient = t / (1.0f + ScaleByPowerOfTwo(e.mantissa, e.exponent));
-    return ScaleByPowerOfTwo(e.mantissa * quotient, e.exponent);
-  }
+  static BERT_TF_INLINE Vec TailTimesT(Vec t) { return SigmoidTailTimesT(Exponential(t), t); }
 
   static BERT_TF_INLINE Vec Slope(Vec t) {
     const ExpParts e = Exponential(t);
     const Vec inverse = 1.0f / (1.0f + ScaleByPowerOfTwo(e.mantissa, e.exponent));
     const Vec a_slope = (3.0f * kHigh1) * (t * t) + (kHigh0 + kLow0);
     return ScaleByPowerOfTwo(e.mantissa * (inverse * (1.0f - t * a_slope * inverse)), e.exponent);
+  }
+};
+
+// silu(s) = s / (1 + exp(-s)), which has the same symmetry:
+//   e = exp(-t),  tail(t) = e / (1 + e)
+struct SiluForm {
+  static constexpr float kLargest = 110.0f;
+
+  static BERT_TF_INLINE Vec TailTimesT(Vec t) {
+    return SigmoidTailTimesT(ExpInParts(-t, Vec{}), t);
   }
 };
 

@@ -4,7 +4,10 @@
 //   z = residual + dropout(x + bias)
 //   y = gamma * (z - mean(z)) * rstd + beta,  rstd = 1 / sqrt(variance(z) + epsilon)
 //
-// Reference: Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450.
+// RMSNorm (is_rms) is the same with zero for mean(z), also in the variance. GPUs do not have it.
+//
+// Reference: Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450; Zhang and Sennrich,
+// "Root mean square layer normalization", arXiv 1910.07467.
 //
 // The mean and the variance are computed over the `columns` numbers of a row, the variance with a
 // second pass over the row while it is in the cache. The arithmetic is float32 for all storage
@@ -46,6 +49,7 @@ struct ResidualLayerNormArgs {
   Element* y = nullptr;  // may be x or residual
   float* mean = nullptr;
   float* rstd = nullptr;
+  bool is_rms = false;
 };
 
 template <typename T>
@@ -70,6 +74,7 @@ struct ResidualLayerNormGradArgs {
   Element* dbeta = nullptr;      // [columns]
   float* scratch = nullptr;  // ResidualLayerNormGradScratchSize(rows, columns) elements, on a GPU
                              // as cuda_launchers.h says
+  bool is_rms = false;
 };
 
 int64_t ResidualLayerNormGradScratchSize(int64_t rows, int64_t columns);
@@ -78,7 +83,7 @@ template <typename T>
 void FusedResidualLayerNorm(const Parallel& parallel, const ResidualLayerNormArgs<T>& args);
 
 // With n = (z - mean) * rstd and g = dy * gamma:
-//   dz = rstd * (g - mean(g) - n * mean(g * n))
+//   dz = rstd * (g - mean(g) - n * mean(g * n))    (RMSNorm without mean(g))
 //   dresidual = dz,  dx = dropout'(dz),  dbias = sum of dx,  dgamma = sum of dy * n,
 //   dbeta = sum of dy    (sums over the rows, with the same bits for every number of threads)
 template <typename T>

@@ -93,8 +93,9 @@ void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
         Store(z + j, v, lanes);
         sums[k] += ZeroOutside(v, lanes);
       });
-      const RowStatistics statistics = NormalizeRow(z, ReduceAdd(sums), columns, args.gamma,
-                                                    args.beta, args.epsilon, args.y + offset);
+      const RowStatistics statistics =
+          NormalizeRow(z, ReduceAdd(sums), columns, args.gamma, args.beta, args.epsilon,
+                       args.is_rms, args.y + offset);
       args.mean[row] = statistics.mean;
       args.rstd[row] = statistics.rstd;
     }
@@ -147,7 +148,7 @@ BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64
     }
   });
   for (int row = 0; row < kRows; ++row) {
-    g_mean[row] = ReduceAdd(g_sums[row]) * inverse;
+    g_mean[row] = args.is_rms ? 0.0f : ReduceAdd(g_sums[row]) * inverse;
     gn_mean[row] = ReduceAdd(gn_sums[row]) * inverse;
   }
   // dz = rstd * (g - mean(g) - n * mean(g * n))

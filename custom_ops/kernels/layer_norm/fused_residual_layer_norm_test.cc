@@ -30,6 +30,7 @@ struct Case {
   bool has_bias;
   float dropout_rate;
   uint64_t seed;
+  bool is_rms = false;
 };
 
 template <typename T>
@@ -76,7 +77,8 @@ struct Tensors {
             c.seed,
             y.data(),
             mean.data(),
-            rstd.data()};
+            rstd.data(),
+            c.is_rms};
   }
 
   ResidualLayerNormGradArgs<T> BackwardArgs(const Case& c) {
@@ -97,7 +99,8 @@ struct Tensors {
             c.has_bias ? dbias.data() : nullptr,
             dgamma.data(),
             dbeta.data(),
-            scratch.data()};
+            scratch.data(),
+            c.is_rms};
   }
 
   Buffer<T> x, residual, bias, gamma, beta, dy;
@@ -110,7 +113,8 @@ void TestCase(Isa isa, const Case& c) {
   const std::string context = std::string(Name(isa)) + " " + TypeName<T>() + " [" +
                               std::to_string(c.rows) + ", " + std::to_string(c.columns) + "]" +
                               (c.has_residual ? " residual" : "") + (c.has_bias ? " bias" : "") +
-                              (c.dropout_rate > 0.0f ? " dropout " : " ");
+                              (c.dropout_rate > 0.0f ? " dropout " : " ") +
+                              (c.is_rms ? "rms " : "");
   std::mt19937 random(static_cast<uint32_t>(c.rows * 10007 + c.columns));
   Tensors<T> t(c, random);
   Run(isa, SerialParallel(), t.ForwardArgs(c));
@@ -135,7 +139,7 @@ void TestCase(Isa isa, const Case& c) {
                                                                                       : 0.0;
       z[size(j)] = (t.x[i] + (c.has_bias ? t.bias[j] : 0.0)) * kept[size(j)] +
                    (c.has_residual ? t.residual[i] : 0.0);
-      mean += z[size(j)] / n;
+      mean += c.is_rms ? 0.0 : z[size(j)] / n;
     }
     for (double v : z) variance += (v - mean) * (v - mean) / n;
     const double rstd = 1.0 / std::sqrt(variance + kEpsilon);
@@ -149,7 +153,7 @@ void TestCase(Isa isa, const Case& c) {
       Check(std::fabs(t.y[i] - y) <= RoundingErrorAt<T>(y) + error * (1.0 + std::fabs(y)),
             context + "y");
       g[size(j)] = t.dy[i] * t.gamma[j];
-      g_mean += g[size(j)] / n;
+      g_mean += c.is_rms ? 0.0 : g[size(j)] / n;
       gn_mean += g[size(j)] * normalized / n;
       dgamma[size(j)] += t.dy[i] * normalized;
       dbeta[size(j)] += t.dy[i];
@@ -214,6 +218,7 @@ void TestCases(Isa isa) {
             TestCase<T>(isa, {rows, columns, has_residual, has_bias, rate, seed});
           }
         }
+        TestCase<T>(isa, {9, 65, has_residual, has_bias, rate, seed, true});
         TestCase<T>(isa, {2, 20001, has_residual, has_bias, rate, seed});
         TestCase<T>(isa, {1100, 33, has_residual, has_bias, rate, seed});
         TestCase<T>(isa, {0, 5, has_residual, has_bias, rate, seed});
@@ -222,26 +227,31 @@ void TestCases(Isa isa) {
     }
   }
   TestCase<T>(isa, {3, 768, true, true, 0.999f, seed});
+  for (int64_t columns : {1, 17, 768}) {
+    TestCase<T>(isa, {67, columns, true, false, 0.0f, seed, true});
+  }
 }
 
 // A row scaled by any power of two normalizes to the same numbers when epsilon is zero.
 void TestScales(Isa isa) {
-  const Case c{4, 100, false, false, 0.0f, 0};
-  for (float scale : {1e-30f, 1e-22f, 1e-18f, 1e18f, 1e19f, 1e30f, 1e37f}) {
-    std::mt19937 random(5);
-    Tensors<float> t(c, random);
-    Tensors<float> scaled = t;
-    for (int64_t i = 0; i < c.rows * c.columns; ++i) scaled.x.at(i) *= scale;
-    ResidualLayerNormArgs<float> args = t.ForwardArgs(c), scaled_args = scaled.ForwardArgs(c);
-    args.epsilon = scaled_args.epsilon = 0.0f;
-    Run(isa, SerialParallel(), args);
-    Run(isa, SerialParallel(), scaled_args);
-    Run(isa, SerialParallel(), t.BackwardArgs(c));
-    Run(isa, SerialParallel(), scaled.BackwardArgs(c));
-    for (int64_t i = 0; i < c.rows * c.columns; ++i) {
-      const std::string context = std::string(Name(isa)) + " scale " + std::to_string(scale);
-      Check(std::fabs(t.y[i] - scaled.y[i]) <= 2e-6 * (1.0 + std::fabs(t.y[i])), context + " y");
-      Check(std::fabs(t.dx[i] - scaled.dx[i] * scale) <= 1e-5, context + " dx");
+  for (bool is_rms : {false, true}) {
+    const Case c{4, 100, false, false, 0.0f, 0, is_rms};
+    for (float scale : {1e-30f, 1e-22f, 1e-18f, 1e18f, 1e19f, 1e30f, 1e37f}) {
+      std::mt19937 random(5);
+      Tensors<float> t(c, random);
+      Tensors<float> scaled = t;
+      for (int64_t i = 0; i < c.rows * c.columns; ++i) scaled.x.at(i) *= scale;
+      ResidualLayerNormArgs<float> args = t.ForwardArgs(c), scaled_args = scaled.ForwardArgs(c);
+      args.epsilon = scaled_args.epsilon = 0.0f;
+      Run(isa, SerialParallel(), args);
+      Run(isa, SerialParallel(), scaled_args);
+      Run(isa, SerialParallel(), t.BackwardArgs(c));
+      Run(isa, SerialParallel(), scaled.BackwardArgs(c));
+      for (int64_t i = 0; i < c.rows * c.columns; ++i) {
+        const std::string context = std::string(Name(isa)) + " scale " + std::to_string(scale);
+        Check(std::fabs(t.y[i] - scaled.y[i]) <= 2e-6 * (1.0 + std::fabs(t.y[i])), context + " y");
+        Check(std::fabs(t.dx[i] - scaled.dx[i] * scale) <= 1e-5, context + " dx");
+      }
     }
   }
 }

@@ -1,4 +1,4 @@
-// LayerNorm of one row, from float32 numbers to the storage type.
+// LayerNorm or RMSNorm of one row, from float32 numbers to the storage type.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct RowStatistics {
 template <typename T>
 __attribute__((noinline)) RowStatistics NormalizeInFloat64(const float* z, int64_t columns,
                                                            const T* gamma, const T* beta,
-                                                           float epsilon, T* y) {
+                                                           float epsilon, bool is_rms, T* y) {
   double mean = 0.0;
-  for (int64_t j = 0; j < columns; ++j) mean += z[j];
+  for (int64_t j = 0; j < columns && !is_rms; ++j) mean += z[j];
   mean /= static_cast<double>(columns);
   double variance = 0.0;
   for (int64_t j = 0; j < columns; ++j) variance += (z[j] - mean) * (z[j] - mean);
@@ -39,16 +39,18 @@ __attribute__((noinline)) RowStatistics NormalizeInFloat64(const float* z, int64
 }
 
 // y = gamma * (z - mean) * rstd + beta,  rstd = 1 / sqrt(variance + epsilon)
-// `z_sum` is the sum of the `columns` numbers of z. The variance is computed in a second pass.
+// `z_sum` is the sum of the `columns` numbers of z. The variance is computed in a second pass. With
+// `is_rms`, the mean counts as zero.
 template <typename T>
 BERT_TF_INLINE RowStatistics NormalizeRow(const float* z, float z_sum, int64_t columns,
-                                          const T* gamma, const T* beta, float epsilon, T* y) {
+                                          const T* gamma, const T* beta, float epsilon, bool is_rms,
+                                          T* y) {
   constexpr float kSmallest = 1e-30f;  // below, the squares in the variance lose digits
   constexpr float kLargest = 3.4028235e38f;
   // (standard deviation / mean)^2; below, the variance may be just a rounding error of the mean.
   constexpr float kAlmostEqual = 1e-8f;
   const float inverse = 1.0f / static_cast<float>(columns);
-  const float mean = z_sum * inverse;
+  const float mean = is_rms ? 0.0f : z_sum * inverse;
   // variance = mean((z - mean)^2)
   Vec squares[kAccumulators] = {};
   ForVectors(columns, [&](auto lanes, int64_t j, int k) BERT_TF_INLINE_LAMBDA {
@@ -58,7 +60,7 @@ BERT_TF_INLINE RowStatistics NormalizeRow(const float* z, float z_sum, int64_t c
   const float variance = ReduceAdd(squares) * inverse;
   const float sum = variance + epsilon;
   if (!(sum >= kSmallest && sum <= kLargest) || variance < kAlmostEqual * mean * mean) {
-    return NormalizeInFloat64(z, columns, gamma, beta, epsilon, y);
+    return NormalizeInFloat64(z, columns, gamma, beta, epsilon, is_rms, y);
   }
   const float rstd = 1.0f / __builtin_sqrtf(sum);
   ForVectors(columns, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
