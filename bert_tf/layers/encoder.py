@@ -119,9 +119,10 @@ class BertEncoder(ConfiguredLayer):
             biases = linear_biases(self.config.num_attention_heads, layout.length)
         distances = None
         if self.distances is not None:
-            distances = tf.convert_to_tensor(self.distances)  # [S, H]
+            kinds, first, last = reached_kinds(self.config, layout.length)
+            distances = tf.convert_to_tensor(self.distances)[first : last + 1]  # [S, H]
             distances = distances if self.distance_norm is None else self.distance_norm(distances)
-            rule = dataclasses.replace(rule, distance_rows=kinds_of_distances(self.config))
+            rule = dataclasses.replace(rule, distance_rows=kinds)
         is_same = rule.window_size is None and self.config.position_embedding_type != ROTARY
         num_layers = self.config.num_hidden_layers
         rules = [rule] * num_layers if is_same else self._rules(rule, layout)
@@ -255,6 +256,19 @@ def kinds_of_distances(config: BertConfig) -> np.ndarray:
         far = np.ceil(share * np.float32(half - 1)).astype(np.int64) + half
         distances = np.where(size <= half, distances, far * np.sign(distances))
     return np.clip(distances + span, 0, 2 * span - 1).astype(np.int32)
+
+
+def reached_kinds(config: BertConfig, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns `distance_rows` for sequences up to `length`, and the first and last of their kinds.
+
+    The rows are int32 `[2 M + 1]`, counted from the first kind. The kinds rise with the distance,
+    so that no others are reached.
+    """
+    kinds = kinds_of_distances(config)
+    middle = len(kinds) // 2
+    reach = tf.clip_by_value(length - 1, 0, middle)
+    first, last = (tf.gather(kinds, middle + end) for end in (-reach, reach))
+    return tf.clip_by_value(kinds - first, 0, last - first), first, last
 
 
 MAX_DISTANCE = 128  # all distances from here on are in the last bucket

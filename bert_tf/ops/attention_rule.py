@@ -77,7 +77,7 @@ class AttentionRule:
     num_global_tokens: int = 0
     distance_bias: tf.Tensor | None = None
     distance_vectors: tf.Tensor | None = None
-    distance_rows: np.ndarray | None = None
+    distance_rows: np.ndarray | tf.Tensor | None = None
     rotation: tf.Tensor | None = None
 
     def __post_init__(self):
@@ -145,9 +145,9 @@ class AttentionRule:
 
     def _scores_of_distances(self, queries, keys, distances):
         """Returns q . key[s] + query[s] . k for each query and key, `[B, N, T, T]`."""
-        reach, shape = len(self.distance_rows) // 2, tf.shape(queries)  # M, [B, N, T, D]
+        reach, shape = self.distance_rows.shape[0] // 2, tf.shape(queries)  # M, [B, N, T, D]
         places = tf.clip_by_value(distances, -reach, reach) + reach
-        kinds = tf.gather(tf.constant(self.distance_rows), places)  # [T, T] or [B, T, T]
+        kinds = tf.gather(self.distance_rows, places)  # [T, T] or [B, T, T]
         kinds = tf.broadcast_to(kinds, [shape[0], shape[2], shape[2]])
         vectors = tf.ensure_shape(self.distance_vectors, [None, 2, None, None])
         vectors = tf.cast(vectors, queries.dtype)

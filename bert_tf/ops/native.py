@@ -315,7 +315,7 @@ def distance_vector_tensors(qkv, rule) -> tuple[list[tf.Tensor], list[tf.Tensor]
     _, vectors = float_tensors(qkv=qkv, distance_vectors=rule.distance_vectors)
     shape = [None, 2, *qkv.shape.with_rank(4)[2:]]
     check_shape("distance_vectors", vectors, shape, f"qkv.shape={qkv.shape}")
-    return [tf.cast(vectors, tf.float32)], [tf.constant(rule.distance_rows, tf.int32)]
+    return [tf.cast(vectors, tf.float32)], [tf.convert_to_tensor(rule.distance_rows, tf.int32)]
 
 
 def _check_rotation(rotation: tf.Tensor, qkv: tf.Tensor) -> None:
