@@ -152,7 +152,7 @@ def main():
     fit(model, batches, callbacks=callbacks)
     fine_tuning.finish_model(student)
     results["student"] = scores_of(student, *dev)
-    student.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+    student.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
     lines = [
         line
         for name, scores in results.items()

@@ -137,7 +137,7 @@ def main():
     size_before, lines_before = measured("before")
     importance, fates = prune(model, count, examples)
     size_after, lines_after = measured("after")
-    model.save_pretrained(new_model)
+    model.save_pretrained(new_model, format="auto")
     lines = ["block\thead\timportance\tpruned_in_round"]
     for (block, head), value in np.ndenumerate(importance):
         lines.append(f"{block}\t{head}\t{value:.6g}\t{fates.get((block, head), KEPT)}")

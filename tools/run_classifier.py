@@ -209,7 +209,7 @@ def train(model, task, train_examples, dev_examples):
     fine_tuning.finish_model(model)
     if FLAGS.threshold == BEST:
         set_best_threshold(model, dev_examples)
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
 
 
 def evaluate(model, task, examples):

@@ -145,7 +145,7 @@ def train(model, data, dev):
     callbacks = [] if dev is None else [TaggingScores(*dev)]
     options = {"learning_rate_multipliers": multipliers, "loss": loss}
     fine_tuning.train_epochs(model, words, tags, num_rows, callbacks, **options)
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
 
 
 def report(name, gold, predicted, labels):

@@ -202,7 +202,7 @@ def save(model, tokenizer, results):
     directory = os.path.join(FLAGS.output_dir, "model")
     try:
         if FLAGS.do_train:
-            model.save_pretrained(directory)
+            model.save_pretrained(directory, format="auto")
             if tokenizer is not None:
                 tokenizer.save_pretrained(directory)
         if results:

@@ -222,7 +222,7 @@ def main():
         train(encoder, *examples, loss, dev_data)
         if whitening_texts:
             encoder.fit_whitening(whitening_texts, FLAGS.whitening_size)
-        encoder.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+        encoder.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
     if FLAGS.do_eval:
         result_files.report(result_files.score_lines(correlations(encoder, *dev_data)))
     if FLAGS.do_encode:

@@ -144,7 +144,7 @@ def train(model, examples):
             ],
         )
     fine_tuning.finish_model(model)
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
 
 
 def predict(model, examples):

@@ -61,7 +61,7 @@ def train(model, train_examples, dev_examples):
     dev = (inputs_of(dev_examples), labels_of(dev_examples)) if dev_examples else None
     loss = fine_tuning.class_loss()
     fine_tuning.train_epochs(model, x, y, validation_data=dev, loss=loss, metrics=["accuracy"])
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
 
 
 def evaluate(model, examples):

@@ -34,7 +34,7 @@ from bert_tf.text.tokenizer_files import refuse_other
 
 _logger = logging.getLogger("bert_tf")
 
-SAVED_FORMATS = ("huggingface", "tf1", OWN)
+SAVED_FORMATS, AUTO = ("huggingface", "tf1", OWN), "auto"
 TF1_PREFIX = "bert_model.ckpt"
 # Keys that describe the file from which a config.json was read, not the network.
 _STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY)
@@ -50,8 +50,9 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
     Args:
         model: A backbone or a task model.
         directory: The directory to write. It is created if missing.
-        format: "huggingface", "tf1" or "bert_tf". None is "huggingface", or "bert_tf" if Hugging
-            Face has no names for the weights of the backbone.
+        format: "huggingface", "tf1", "bert_tf" or "auto", which is "bert_tf" for a model that
+            Hugging Face's cannot hold, else "huggingface". None is "huggingface", or "bert_tf" if
+            Hugging Face has no names for the weights of the backbone.
 
     Raises:
         UserError: If `format` is unknown, the directory holds a checkpoint of another format or the
@@ -66,7 +67,9 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
     if format is None:
         weights = backbone_weights(backbone_of(model))
         format = "huggingface" if all(weight.parts["huggingface"] for weight in weights) else OWN
-    require_one_of("format", format, SAVED_FORMATS)
+    if format == AUTO:
+        format = OWN if _reason_against("huggingface", model) else "huggingface"
+    require_one_of("format", format, (*SAVED_FORMATS, AUTO))
     _require_format_of(format, model, given)
     directory = os.fspath(directory)
     recover(directory)

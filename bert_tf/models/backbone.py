@@ -240,7 +240,8 @@ class BertBackbone(InferenceKernels, keras.Model):
         Args:
             directory: Created if missing. All files are replaced at once, atomically.
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
-                the only one for a quantized model. None means "huggingface".
+                the only one for a quantized model. None means "huggingface", and "auto" means the
+                first of "huggingface" and "bert_tf" that can hold the model.
 
         Raises:
             UserError: If the directory holds a checkpoint of another format, the format cannot hold

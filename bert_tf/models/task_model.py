@@ -192,7 +192,8 @@ class TaskModel(TrainingModel):
         Args:
             directory: See `BertBackbone.save_pretrained`.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
-                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf". None means
+                `tokenizer_config.json`), "tf1" (google-research/bert), "bert_tf" or "auto", which
+                is "bert_tf" for what Hugging Face has no class or keys for. None means
                 "huggingface".
 
         Raises:

@@ -82,7 +82,7 @@ class TextEstimator(_BaseEstimator):
         state = super().__getstate__()
         if "model_" in state:
             with tempfile.TemporaryDirectory() as directory:
-                state["model_"].save_pretrained(directory)
+                state["model_"].save_pretrained(directory, format="auto")
                 files = pathlib.Path(directory).iterdir()
                 state = {**state, "model_": {path.name: path.read_bytes() for path in files}}
         return state

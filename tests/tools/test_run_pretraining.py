@@ -282,6 +282,32 @@ def test_every_other_way_to_train(start_files, tiny_vocabulary, tmp_path, flags)
     assert (tmp_path / "out" / "model" / "config.json").exists()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bert_tf_config": {"norm_first": True, "position_embedding_type": "rotary"}},
+        pytest.param(
+            {"model_type": "roberta", "pad_token_id": 0, "max_position_embeddings": LENGTH + 1},
+            marks=pytest.mark.full,
+        ),
+    ],
+    ids=["own switches", "no class of transformers"],
+)
+def test_what_only_our_format_holds_is_saved(start_files, tmp_path, changes):
+    """It was refused after the last step."""
+    sizes = json.loads((start_files / "config.json").read_text())
+    google = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    google += ("intermediate_size", "max_position_embeddings", "type_vocab_size")
+    config = {**{name: sizes[name] for name in google}, **changes}
+    (tmp_path / "network.json").write_text(json.dumps(config))
+    flags = (f"--bert_config_file={tmp_path}/network.json", "--num_train_steps=3", "--do_train")
+    result = run("run_pretraining", *flags_for(start_files, tmp_path / "out", *flags))
+    assert result.returncode == 0, result.stderr
+    opened = BertBackbone.from_pretrained(tmp_path / "out" / "model")
+    assert (tmp_path / "out/model/bert_tf.json").exists()
+    assert opened.config.norm_first == ("bert_tf_config" in changes)
+
+
 @pytest.mark.full
 def test_pipeline_stages_are_one_device_and_go_on_without_it(start_files, tmp_path):
     config = json.loads((start_files / "config.json").read_text()) | {"num_hidden_layers": 2}

@@ -66,7 +66,7 @@ def train(model, pairs, dev):
         fit(model, batches, step, _watchers(checkpoint, batches, step, len(pairs[0]), dev), **data)
     fine_tuning.average_last_checkpoints(checkpoint, model)
     fine_tuning.finish_model(model)
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
 
 
 def _watchers(checkpoint, batches, step, num_pairs, dev):
