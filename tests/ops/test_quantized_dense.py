@@ -218,7 +218,7 @@ def test_errors_say_what_was_expected_and_received(backend):
     refused(r"`packed` must have shape \[256\].*units=33", units=33)
     refused(r"`scale` must have shape \[6\].*\(5,\)", units=6)
     refused("beta=None", gamma=tf.zeros([5]))
-    refused("None, 'gelu' or 'gelu_new'.*'relu'", activation="relu")
+    refused("None, 'gelu', 'gelu_new' or 'silu'.*'relu'", activation="relu")
     refused("at most 65536 columns", x=tf.zeros([1, 65537]))
     refused(
         r"int8 \(packed\).*Received: kernel.packed.dtype=int32",
