@@ -137,10 +137,10 @@ def run_job(plan: Plan, staff, directory: str, results, materials_dir: str) -> N
     elif job == "ops":
         ops.run(staff, results, FLAGS.ops_scale, FLAGS.ops)
     elif job == "xla":
-        config = models.make(ours, directory, config)
+        models.make(ours, directory, config)
         xla.run(staff[OURS_XLA], config, plan.workloads, results)
     else:
-        config = models.make(ours, directory, config)
+        models.make(ours, directory, config)
         for workload in plan.workloads:
             contest.Contest(peer_job, workload, staff, config, results).run()
 

@@ -105,6 +105,12 @@ flags.DEFINE_list(
     "For ragged workloads: the batch sizes that the search tries for the peers' length-sorted "
     "batches, separated by commas; all: one batch.",
 )
+flags.DEFINE_list(
+    "variants",
+    [],
+    "For inference and training: the variants of bert_tf that the search tries. Default: all of the "
+    "job.",
+)
 flags.DEFINE_float(
     "turn_seconds",
     0.5,

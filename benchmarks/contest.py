@@ -101,14 +101,16 @@ class Contest:
 
     def _search(self, name) -> Arrangement | None:
         """Tries all arrangements of one peer, drops all but the fastest, and prints their times."""
-        buckets = [None]
+        buckets, options = [None], self.report.options
         if self.workload.is_ragged and name not in (OURS, BASELINE):  # they have no padding
-            sizes, count = self.report.options.buckets, len(self.workload.lengths)
+            sizes, count = options.buckets, len(self.workload.lengths)
             buckets = [size for size in sizes if size is None or size < count] or [None]
         fastest, tried = None, []
         for bucket in buckets:
             try:
                 variants = self.workers[name].variants(self.job, bucket, self.workload.is_ragged)
+                if name == OURS and options.variants:
+                    variants = [one for one in variants if one in options.variants]
             except PeerFailed as failure:
                 self.report.problem(f"{self._where}: {failure}")
                 return None

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from .peers.base import HEADS, read_config
+from .peers.base import HEADS
 
 # New weights have zero biases and unit scales, so errors with them would not show without noise.
 _NOISE = 0.02
@@ -29,18 +29,14 @@ CONFIGS = {
 }
 
 
-def make(worker, directory: str, config: dict) -> dict:
-    """Writes a Hugging Face directory with the pre-training heads in a file, by bert_tf's worker.
-
-    Returns the content of `config.json`.
-    """
+def make(worker, directory: str, config: dict) -> None:
+    """Writes a Hugging Face directory with the pre-training heads in a file, by bert_tf's worker."""
     from safetensors.numpy import save_file
 
     worker.make("weights", config=config, directory=directory)
     noise = _noise()
     _add_noise(directory, noise)
-    written = read_config(directory)
-    hidden, vocabulary = written["hidden_size"], written["vocab_size"]
+    hidden, vocabulary = config["hidden_size"], config["vocab_size"]
     shapes = ([hidden, hidden], [hidden], [hidden], [hidden], [vocabulary], [2, hidden], [2])
     heads = {name: noise(shape) for name, shape in zip(HEADS, shapes, strict=True)}
     heads["cls.predictions.transform.LayerNorm.weight"] += 1
@@ -52,7 +48,6 @@ def make(worker, directory: str, config: dict) -> dict:
         file.writelines(f"{piece}\n" for piece in pieces)
     with open(os.path.join(directory, "tokenizer_config.json"), "w", encoding="utf-8") as file:
         json.dump({"tokenizer_class": "BertTokenizer"}, file)
-    return written
 
 
 def make_generator(worker, directory: str, config: dict) -> None:

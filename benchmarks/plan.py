@@ -106,7 +106,7 @@ def read_plan() -> Plan:
     workload_list = _workloads(job, configs, on_gpu)
     _check_sizes(job, configs, workload_list)
     options = report.Options(
-        **options_of("rounds", "turn_seconds", "search_calls"),
+        **options_of("rounds", "turn_seconds", "search_calls", "variants"),
         buckets=tuple(parse_bucket(text) for text in FLAGS.buckets),
         progress=functools.partial(tqdm, desc="timing", unit="turn", leave=False),
     )

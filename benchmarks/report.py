@@ -4,7 +4,7 @@ import dataclasses
 import os
 import platform
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bert_tf.base.pictures import save_picture
@@ -24,6 +24,7 @@ class Options:
     turn_seconds: float
     search_calls: int
     buckets: tuple[int | None, ...] = BUCKETS  # None: a single batch
+    variants: Sequence[str] = ()  # of bert_tf; none: all of the job
     progress: Callable = iter  # wraps the sequence of measurements, such as tqdm
 
 

@@ -128,7 +128,8 @@ def comparable(outputs, workload: Workload, bucket: int | None) -> dict[str, np.
 def encoder_flops(workload: Workload, config) -> float:
     """Returns the multiplications and additions of the encoder's matmuls on real tokens."""
     hidden, wide = config["hidden_size"], config["intermediate_size"]
-    dense = 2 * workload.tokens * (4 * hidden * hidden + 2 * hidden * wide)
+    feed_forward = 3 if config.get("gated_mlp") else 2  # matrices
+    dense = 2 * workload.tokens * (4 * hidden * hidden + feed_forward * hidden * wide)
     attention = 2 * 2 * hidden * sum(length * length for length in workload.lengths)
     pooler = 2 * len(workload.lengths) * hidden * hidden
     return float(config["num_hidden_layers"] * (dense + attention) + pooler)

@@ -67,6 +67,7 @@ def attention(
     rate=0.0,
     splits_type=torch.int64,
     max_distance=None,
+    turned=0,
 ):
     kernels, op = checker.kernels, "varlen_attention"
     qkv = checker.random(sum(lengths), 3, heads, size, dtype=dtype)
@@ -78,14 +79,20 @@ def attention(
     if max_distance is not None:
         bias = checker.random(heads, 2 * max_distance + 1, dtype=torch.float32)
         bias64 = bias.double().requires_grad_()
-    output64, logsumexp64 = references.attention(qkv64, lengths, *options, SEED, bias64)
+    rotation, rotation64 = None, None
+    if turned:
+        rotation = checker.random(max(lengths), turned, dtype=torch.float32)
+        rotation64 = rotation.double()
+    output64, logsumexp64 = references.attention(
+        qkv64, lengths, *options, SEED, bias64, rotation64, dtype
+    )
     output64.backward(d_output.double(), retain_graph=bias is not None)
-    context = f"{lengths} N={heads} D={size} {dtype} {options} M={max_distance}"
-    outputs = checker.run(kernels.attention, qkv, splits, options, checker.seed, bias)
+    context = f"{lengths} N={heads} D={size} {dtype} {options} M={max_distance} S={turned}"
+    inputs = (splits, options, checker.seed, bias, rotation)
+    outputs = checker.run(kernels.attention, qkv, *inputs)
     checker.near(op, f"output {context}", outputs["output"], output64.detach(), 2)
     checker.near(op, f"logsumexp {context}", outputs["logsumexp"], logsumexp64.detach(), 2)
-    inputs = (d_output, qkv, *outputs.values(), splits, options, checker.seed, bias)
-    grads = checker.run(kernels.attention_grad, *inputs)
+    grads = checker.run(kernels.attention_grad, d_output, qkv, *outputs.values(), *inputs)
     checker.near(op, f"d_qkv {context}", grads["d_qkv"], qkv64.grad, 4)
     if bias is not None:
         expected, scale = distance_bias_gradient(
@@ -181,4 +188,7 @@ def check_kernels(library) -> Checker:
         for reach in (0, 5, 128, 1000):
             attention(checker, [3, 0, 1, 64, 300], 2, 64, dtype, rate=0.1, max_distance=reach)
             attention(checker, [200, 67], 3, 40, dtype, True, 20, 2, max_distance=reach)
+        for size, turned in ((64, 64), (64, 20), (32, 32), (5, 4)):
+            attention(checker, [3, 0, 1, 64, 300], 2, size, dtype, rate=0.1, turned=turned)
+            attention(checker, [200, 67], 3, size, dtype, True, 20, 2, turned=turned)
     return checker

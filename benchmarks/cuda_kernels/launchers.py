@@ -10,7 +10,8 @@ import functools
 import torch
 
 EPSILON = 1e-12  # of LayerNorm
-NO_BIAS = (None, 0)  # attention's arguments without a distance bias
+# Attention's arguments without a distance bias and without a rotation.
+NO_BIAS, NO_ROTATION = (None, 0), (None, 0, 0)
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # BertTfCudaType
 
 
@@ -88,16 +89,18 @@ class Kernels:
         self.call("ResidualLayerNormGrad", x.dtype, *inputs, *outputs.values(), scratch)
         return {name: tensor for name, tensor in outputs.items() if tensor is not None}
 
-    def attention(self, qkv, splits, options, seed, bias=None):
+    def attention(self, qkv, splits, options, seed, bias=None, rotation=None):
         rows, _, heads, size = qkv.shape
         output, logsumexp = self.nan(rows, heads, size, dtype=qkv.dtype), self.nan(rows, heads)
-        inputs = (qkv, *attention_sizes(qkv, splits), *options, seed, *bias_arguments(bias))
+        inputs = attention_inputs(qkv, splits, options, seed, bias, rotation)
         self.call("VarlenAttention", qkv.dtype, *inputs, output, logsumexp)
         return {"output": output, "logsumexp": logsumexp}
 
-    def attention_grad(self, d_output, qkv, output, logsumexp, splits, options, seed, bias=None):
+    def attention_grad(
+        self, d_output, qkv, output, logsumexp, splits, options, seed, bias=None, rotation=None
+    ):
         d_qkv = self.nan(*qkv.shape, dtype=qkv.dtype)
-        inputs = (qkv, *attention_sizes(qkv, splits), *options, seed, *bias_arguments(bias))
+        inputs = attention_inputs(qkv, splits, options, seed, bias, rotation)
         distances = 0 if bias is None else bias.shape[1]
         sizes = (qkv.shape[0], qkv.shape[2], len(splits) - 1, distances)
         scratch = self.scratch("VarlenAttention", *sizes)
@@ -113,9 +116,11 @@ def attention_sizes(qkv, splits):
     return splits, splits.dtype == torch.int64, len(splits) - 1, rows, heads, size
 
 
-def bias_arguments(bias):
-    """Returns the arguments of attention for the distance bias `[N, 2 M + 1]`."""
-    return NO_BIAS if bias is None else (bias, bias.shape[1] // 2)
+def attention_inputs(qkv, splits, options, seed, bias, rotation):
+    """Returns the arguments with a distance bias `[N, 2 M + 1]` and a rotation `[P, S]`, or none."""
+    bias = NO_BIAS if bias is None else (bias, bias.shape[1] // 2)
+    rotation = NO_ROTATION if rotation is None else (rotation, *rotation.shape)
+    return qkv, *attention_sizes(qkv, splits), *options, seed, *bias, *rotation
 
 
 @functools.cache

@@ -35,19 +35,38 @@ def layer_norm(x, residual, bias, gamma, beta, rate, seed):
     return torch.nn.functional.layer_norm(z, gamma.shape, gamma, beta, eps=EPSILON)
 
 
-def attention(qkv, lengths, causal, window, global_tokens, rate, seed, bias=None):
+def rotated(vectors, rotation, storage):
+    """Turns the first S columns of `[T, N, D]` by the rotation `[P, S]` of their places.
+
+    The result is rounded to the dtype `storage`; gradients pass through as if it were not.
+    """
+    half = rotation.shape[1] // 2
+    cosine, sine = rotation[: len(vectors), None].split(half, dim=-1)
+    first, second, others = vectors.split([half, half, vectors.shape[-1] - 2 * half], dim=-1)
+    turned = (first * cosine - second * sine, second * cosine + first * sine, others)
+    result = torch.cat(turned, dim=-1)
+    return result + (result.to(storage).double() - result).detach()
+
+
+def attention(
+    qkv, lengths, causal, window, global_tokens, rate, seed, bias=None, rotation=None, storage=None
+):
     """Computes attention over packed sequences of these lengths, with `qkv` `[R, 3, N, D]`.
 
     `window` is the largest distance of rows to which a row attends, or negative for no window. It
     does not apply for the first `global_tokens` rows of a sequence. Returns the output `[R, N, D]`
     and the log-sum-exp of the scores `[R, N]`. `bias` `[N, 2 M + 1]` has a number for each distance
-    of query and key from -M to M; farther ones have the last numbers.
+    of query and key from -M to M; farther ones have the last numbers. `rotation` `[P, S]` has the
+    cosines and the sines of the angles of each place; the turned rows are rounded to `storage`.
     """
     device, heads = qkv.device, qkv.shape[2]
     outputs, logsumexps = [], []
     first = 0
     for length in lengths:
-        q, k, v = qkv[first : first + length].permute(1, 2, 0, 3)  # [N, T, D] each
+        parts = qkv[first : first + length].unbind(1)  # [T, N, D] each
+        if rotation is not None:
+            parts = [*(rotated(part, rotation, storage) for part in parts[:2]), parts[2]]
+        q, k, v = (part.transpose(0, 1) for part in parts)  # [N, T, D] each
         scores = q @ k.transpose(1, 2) / q.shape[2] ** 0.5  # [N, T, T]
         position = torch.arange(length, device=device)
         query, key = position[:, None], position[None, :]

@@ -10,7 +10,7 @@ import statistics
 import torch
 import torch._functorch.config
 
-from .launchers import EPSILON, NO_BIAS, attention_sizes
+from .launchers import EPSILON, attention_inputs
 
 
 class Timer:
@@ -144,7 +144,7 @@ class Timer:
         padding = 1 - rows / len(lengths) / longest
         what = f"{len(lengths)} sequences, {rows} tokens, padding {padding:.0%} {dtype}"
         moved = rows * heads * size * qkv.element_size()
-        inputs = (qkv, *attention_sizes(qkv, splits), *options, None, *NO_BIAS, *outputs)
+        inputs = (*attention_inputs(qkv, splits, options, None, None, None), *outputs)
         self.row(
             f"varlen_attention {what}",
             4 * moved,

@@ -53,6 +53,20 @@ class Setup:
     def config(self) -> dict[str, Any]:
         return read_config(self.model_directory)
 
+    @property
+    def has_segments(self) -> bool:
+        """Whether the network has embeddings of segments."""
+        return bool(self.config.get("type_vocab_size"))
+
+    @functools.cached_property
+    def has_pooler(self) -> bool:
+        """Whether the file has weights of a pooler."""
+        from safetensors import safe_open
+
+        path = os.path.join(self.model_directory, "model.safetensors")
+        with safe_open(path, framework="numpy") as file:
+            return any("pooler" in name for name in file.keys())
+
     @functools.cached_property
     def encoder_tensors(self) -> dict[str, np.ndarray]:
         return self._tensors("model.safetensors")

@@ -6,9 +6,13 @@ import warnings
 import torch
 import transformers
 
-from ..workloads import ENCODER_INPUTS
+from .pytorch import two_outputs
 
-_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+_INPUTS = {  # ours, theirs
+    "token_ids": "input_ids",
+    "padding_mask": "attention_mask",
+    "segment_ids": "token_type_ids",
+}
 _OPSET = 17
 
 
@@ -17,38 +21,44 @@ class _Positional(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids, token_type_ids, attention_mask):
-        outputs = self.model(
-            input_ids=input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask
+    def forward(self, input_ids, attention_mask, token_type_ids=None):
+        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        return two_outputs(
+            self.model(input_ids=input_ids, attention_mask=attention_mask, **segments)
         )
-        return outputs[0], outputs[1]
 
 
 def export(setup, attention: str = "eager") -> str:
     """Writes the model once per process, for any batch size and length, and returns the path.
 
-    `attention` is "eager" (plain matmuls and softmax) or "sdpa".
+    `attention` is "eager" (plain matmuls and softmax) or "sdpa", if the network has it.
     """
     path = os.path.join(setup.scratch, attention, "bert.onnx")
     if os.path.exists(path):
         return path
     os.makedirs(os.path.dirname(path))
-    model = transformers.BertModel.from_pretrained(
-        setup.model_directory, attn_implementation=attention, dtype=torch.float32
+    config = transformers.AutoConfig.from_pretrained(setup.model_directory)
+    has_both = transformers.MODEL_MAPPING[type(config)]._supports_sdpa
+    model = transformers.AutoModel.from_pretrained(
+        setup.model_directory,
+        attn_implementation=attention if has_both else "eager",
+        dtype=torch.float32,
     )
     shape = [2, min(16, setup.config["max_position_embeddings"])]
     example = torch.ones(shape, dtype=torch.long)
     mask = example.clone()
     mask[1, shape[1] // 2 :] = 0  # with padding, so that the tracer does not remove the mask
-    axes = {name: {0: "batch", 1: "length"} for name in (*_INPUTS, "sequence_output")}
+    names = list(input_names(setup).values())
+    examples = (example, mask, torch.zeros_like(example))[: len(names)]
+    axes = {name: {0: "batch", 1: "length"} for name in (*names, "sequence_output")}
     axes["pooled_output"] = {0: "batch"}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             _Positional(model).eval(),
-            (example, torch.zeros_like(example), mask),
+            examples,
             path,
-            input_names=list(_INPUTS),
+            input_names=names,
             output_names=["sequence_output", "pooled_output"],
             dynamic_axes=axes,
             opset_version=_OPSET,
@@ -73,6 +83,15 @@ def fused(setup) -> str:
     return path
 
 
-def feed(batch):
+def input_names(setup) -> dict[str, str]:
+    """Returns the names of the exported inputs by ours."""
+    return {
+        ours: theirs
+        for ours, theirs in _INPUTS.items()
+        if setup.has_segments or ours != "segment_ids"
+    }
+
+
+def feed(setup, batch):
     """Returns a batch with the names of the exported inputs."""
-    return {theirs: batch[ours].astype("int64") for theirs, ours in zip(_INPUTS, ENCODER_INPUTS)}
+    return {theirs: batch[ours].astype("int64") for ours, theirs in input_names(setup).items()}

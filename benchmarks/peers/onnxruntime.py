@@ -46,7 +46,8 @@ class OnnxRuntime(Peer):
         session = self._session(variant)
         names = ["sequence_output", "pooled_output"]
         return inference_task(
-            lambda feed: session.run(names, feed), [onnx_export.feed(batch) for batch in batches]
+            lambda feed: session.run(names, feed),
+            [onnx_export.feed(self.setup, batch) for batch in batches],
         )
 
     def latency_int8(self, text, calibration, variant):

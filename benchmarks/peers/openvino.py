@@ -43,7 +43,10 @@ class OpenVino(Peer):
         if texts:
             feeds = [*map(hf_sentence.tokenizer(self.setup.model_directory), texts)]
         else:
-            feeds = [*map(onnx_export.feed, calibration_examples(self.setup.config))]
+            feeds = [
+                onnx_export.feed(self.setup, batch)
+                for batch in calibration_examples(self.setup.config)
+            ]
         quantized = nncf.quantize(
             openvino.Core().read_model(path),
             nncf.Dataset(feeds),
@@ -82,7 +85,7 @@ class OpenVino(Peer):
         return self.inference(batches, f"int8, {variant}")
 
     def inference(self, batches, variant):
-        feeds = [onnx_export.feed(batch) for batch in batches]
+        feeds = [onnx_export.feed(self.setup, batch) for batch in batches]
         # Each compiled model has its own copy of the weights, so those of one shape are not cached.
         requests = [
             self._compiled(variant, feed["input_ids"].shape)

@@ -123,7 +123,8 @@ class Ours(keras_common.TensorFlowPeer):
 
         def encode(inputs):
             outputs = backbone(inputs)
-            return outputs["sequence_output"], outputs["pooled_output"]
+            states = outputs["sequence_output"]
+            return states, outputs["pooled_output"] if self.setup.has_pooler else states[:, 0]
 
         return self.compiled(encode, variant)
 

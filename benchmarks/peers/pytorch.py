@@ -59,15 +59,15 @@ class PyTorch(Peer):
 
     @functools.cache
     def _backbone(self, dtype=torch.float32):
-        return transformers.BertModel.from_pretrained(
-            self.setup.model_directory, attn_implementation="sdpa", dtype=dtype
-        ).eval()
+        directory = self.setup.model_directory
+        return transformers.AutoModel.from_pretrained(directory, dtype=dtype).eval()
 
     def inference(self, batches, variant):
         model = torch.no_grad()(self._inference_model(variant))
         if "autocast" in variant:
             model = torch.autocast("cpu", torch.bfloat16)(model)
-        return base.inference_task(lambda feed: model(**feed), [inputs(batch) for batch in batches])
+        feeds = [inputs(batch, self.setup.has_segments) for batch in batches]
+        return base.inference_task(lambda feed: model(**feed), feeds)
 
     inference_bfloat16 = inference
 
@@ -75,8 +75,8 @@ class PyTorch(Peer):
         backbone = self._backbone(torch.bfloat16 if "bfloat16" in variant else torch.float32)
 
         def model(**feed):
-            outputs = backbone(**feed)
-            return outputs[0].float(), outputs[1].float()  # NumPy has no bfloat16
+            sequence_output, pooled_output = two_outputs(backbone(**feed))
+            return sequence_output.float(), pooled_output.float()  # NumPy has no bfloat16
 
         return model
 
@@ -246,12 +246,16 @@ class PyTorch(Peer):
         return self.pretrainer
 
 
-def inputs(batch):
+def two_outputs(outputs):
+    """Returns the states and the pooled output of a model, its first states if it has no pooler."""
+    return outputs[0], outputs.get("pooler_output", outputs[0][:, 0])
+
+
+def inputs(batch, has_segments=True):
     """Returns a batch with transformers' names, and without a mask if there is no padding."""
-    feed = {
-        "input_ids": torch.from_numpy(batch["token_ids"]).long(),
-        "token_type_ids": torch.from_numpy(batch["segment_ids"]).long(),
-    }
+    feed = {"input_ids": torch.from_numpy(batch["token_ids"]).long()}
+    if has_segments:
+        feed["token_type_ids"] = torch.from_numpy(batch["segment_ids"]).long()
     if not batch["padding_mask"].all():
         feed["attention_mask"] = torch.from_numpy(batch["padding_mask"]).long()
     return feed

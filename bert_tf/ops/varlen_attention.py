@@ -239,10 +239,8 @@ def varlen_attention(
     has_distances = rule.distance_vectors is not None
     distances = native.distance_vector_tensors(qkv, rule) if has_distances else ([], [])
     library = native.used_library(runs_on_gpu=not has_distances)
-    if rule.rotation is not None:
-        has_no_kernel = library is not None and native.has_gpu_kernels()
-        if has_no_kernel or rule.attended_rows is not None:
-            qkv, rule = rule.rotate_packed(qkv, row_splits)
+    if rule.attended_rows is not None:
+        qkv, rule = rule.rotate_packed(qkv, row_splits)
     dropout_rate, seed = native.dropout_arguments(dropout_rate, seed)
     bfloat16_products = native.multiplies_bfloat16(qkv, compute_dtype)
     if rule.attended_rows is not None:

@@ -323,10 +323,15 @@ absl::Status BindSelfAttention(Call* call, Args* args) {
     args->row_splits = row_splits.data;
     args->row_splits_are_int64 = row_splits.is_int64;
     args->rows = qkv.sizes[0];
-    if (call->HasInput("rotation") || call->HasInput("distance_vectors")) {
+    if (call->HasInput("rotation")) {
+      const Buffer rotation = call->Input("rotation");
+      args->rotation = static_cast<const float*>(rotation.data);
+      args->rotation_places = rotation.sizes[0];
+      args->rotation_size = rotation.sizes[1];
+    }
+    if (call->HasInput("distance_vectors")) {
       return absl::InvalidArgumentError(
-          "`num_rotation` and `num_distance_vectors` must be 0 on a GPU. Received: 1. Rotate "
-          "queries and keys before the op, or set BERT_TF_OPS=reference.");
+          "`num_distance_vectors` must be 0 on a GPU. Received: 1. Set BERT_TF_OPS=reference.");
     }
     const std::string error = CheckCudaAttention(*args);
     return error.empty() ? call->status() : absl::InvalidArgumentError(error);

@@ -30,6 +30,9 @@ struct Inputs {
   float scale = 0.0f;                    // 1 / sqrt(D)
   const float* distance_bias = nullptr;  // [N, 2 M + 1], or null
   int64_t max_distance = 0;              // M
+  const float* rotation = nullptr;       // [P, S], or null
+  int64_t rotation_places = 0;           // P
+  int rotation_size = 0;                 // S
 
   BERT_TF_DEVICE int64_t OutputStride() const { return num_heads * head_size; }
   BERT_TF_DEVICE int64_t QkvStride() const { return 3 * OutputStride(); }
@@ -60,6 +63,46 @@ struct Inputs {
     LoadTile<T, kSize>(qkv + QkvOffset(row, part, head), QkvStride(), count, head_size, vectors,
                        tile);
   }
+
+  // The cosines of the angles of a place. The sines are S / 2 numbers later.
+  BERT_TF_DEVICE const float* CosinesOf(int64_t place) const {
+    return rotation + Smaller(place, rotation_places - 1) * rotation_size;
+  }
+  // Turns `count` queries or keys in a tile, from `place` of their sequence on, by their angles, if
+  // there is a rotation. Each thread has waited for its own copies to the tile. All kernels round in
+  // the same way, as the gradient recomputes the scores of the forward pass.
+  template <int kSize>
+  BERT_TF_DEVICE void RotateTile(int64_t place, int64_t count, T* tile) const {
+    if (rotation == nullptr) return;
+    SyncThreads();  // the copies of all threads are complete
+    const int half = rotation_size / 2;
+    for (int i = Thread(); i < count * half; i += kThreads) {
+      const int row = i / half, c = i % half;
+      const float* const cosine = CosinesOf(place + row) + c;
+      T* const x = tile + row * kRowElements<T, kSize> + c;
+      const float first = ToFloat(x[0]), second = ToFloat(x[half]), sine = cosine[half];
+      Round(fmaf(first, *cosine, -RoundedProduct(second, sine)), x);
+      Round(fmaf(second, *cosine, RoundedProduct(first, sine)), x + half);
+    }
+  }
+  // Loads a tile of queries (part 0) or keys (1) of `block`, and turns them.
+  template <int kSize>
+  BERT_TF_DEVICE void LoadRotated(const Block& block, int part, int64_t head, T* tile) const {
+    LoadPart<kSize>(block.Row(), part, head, block.Count(), tile);
+    if (rotation == nullptr) return;
+    CommitCopies();
+    WaitForCopies<0>();
+    RotateTile<kSize>(block.begin, block.Count(), tile);
+  }
+  // Column `column` of a gradient of a turned row, turned back.
+  BERT_TF_DEVICE float TurnedBack(const float* gradient, int64_t place, int column) const {
+    if (column >= rotation_size) return gradient[column];
+    const int half = rotation_size / 2, c = column % half;
+    const float* const cosine = CosinesOf(place) + c;
+    const float first = gradient[c], second = gradient[c + half], sine = cosine[half];
+    return column < half ? first * *cosine + second * sine : second * *cosine - first * sine;
+  }
+
   // Whether no query of the tile at `query` attends to a key of the tile at `key`, or whether every
   // query attends to every key.
   BERT_TF_DEVICE bool HidesTile(int64_t query, int64_t key) const {
@@ -116,14 +159,47 @@ struct GradArgs : Inputs<T> {
     StoreRows<T, kSize>(c, factors, tile, count, this->head_size, this->vectors,
                         d_qkv + this->QkvOffset(row, part, head), this->QkvStride());
   }
+  // The same for the gradients of queries (part 0) or keys (1) of a block, turned back. `streamed`
+  // are the tiles of ForEachTile, which are unused now: kTile rows of kSize + 4 floats fit there.
+  template <int kSize>
+  BERT_TF_DEVICE void StoreTurnedBack(const float (&c)[kSize / 8][4], T* tile, const Block& block,
+                                      int part, int64_t head, T* streamed) const {
+    const int64_t count = block.Count();
+    if (this->rotation == nullptr) {
+      return StorePart<kSize>(c, this->scale, tile, block.Row(), part, head, count);
+    }
+    constexpr int kRow = kSize + 4;
+    static_assert(kTile * kRow * sizeof(float) <=
+                  kStages<T> * kTileElements<T, kSize> * sizeof(T));
+    float* const rows = reinterpret_cast<float*>(streamed);
+    ForEachElement<kSize>([&](int group, int e, int row, int column) {
+      rows[row * kRow + column] = c[group][e] * this->scale;
+    });
+    SyncWarp();
+    T* const results = d_qkv + this->QkvOffset(block.Row(), part, head);
+    const auto store = [&](auto width) {
+      ForEachPack<kSize, width.value>(
+          Lane(), kWarp, Thread() / kWarp * kWarpRows, kWarpRows, [&](int row, int column) {
+            if (row >= count || column >= this->head_size) return;
+            Pack<T, width.value> pack;
+#pragma unroll
+            for (int i = 0; i < width.value; ++i) {
+              Round(this->TurnedBack(rows + row * kRow, block.begin + row, column + i),
+                    &pack.values[i]);
+            }
+            StorePack(results + row * this->QkvStride() + column, pack);
+          });
+    };
+    this->vectors ? store(Int<kVectorWidth<T>>{}) : store(Int<1>{});
+  }
 };
 
 // Processes the tiles for which `hidden(position)` is false. `load(position, stage)` queues the
-// copies of a tile, `draw(position)` computes additional data for it, and `meet(position, stage)`
-// uses the tile when its copies are complete.
-template <typename T, typename Hidden, typename Load, typename Draw, typename Meet>
+// copies of a tile. `prepare(position, stage)` turns rows and computes additional data, when the
+// copies of the calling thread are complete. `meet(position, stage)` uses the tile.
+template <typename T, typename Hidden, typename Load, typename Prepare, typename Meet>
 BERT_TF_DEVICE void ForEachTile(int64_t length, const Hidden& hidden, const Load& load,
-                                const Draw& draw, const Meet& meet) {
+                                const Prepare& prepare, const Meet& meet) {
   const auto next = [&](int64_t position) {
     while (position < length && hidden(position)) position += kTile;
     return position;
@@ -145,8 +221,8 @@ BERT_TF_DEVICE void ForEachTile(int64_t length, const Hidden& hidden, const Load
       CommitCopies();
       WaitForCopies<0>();
     }
-    draw(position);
-    SyncThreads();  // the copies of all threads are complete
+    prepare(position, stage);
+    SyncThreads();  // the tile is complete
     meet(position, stage);
     SyncThreads();  // the tile may be overwritten
     position = following;
@@ -169,7 +245,9 @@ BERT_TF_DEVICE void ForEachKeyTile(const Inputs<T>& args, const Block& block, in
         args.template LoadPart<kSize>(first, 1, head, rows, keys + stage * kElements);
         args.template LoadPart<kSize>(first, 2, head, rows, values + stage * kElements);
       },
-      [&](int64_t key) {
+      [&](int64_t key, int stage) {
+        args.template RotateTile<kSize>(key, Smaller(kTile, block.length - key),
+                                        keys + stage * kElements);
         if (kDropout) {
           DrawTile(seed, args.dropout.threshold, block.Row(), args.num_heads, head, key, keep);
         }
@@ -205,6 +283,9 @@ int WithInputs(int type, const CudaAttentionInputs& call, const Function& functi
     inputs.scale = 1.0f / std::sqrt(static_cast<float>(call.head_size));
     inputs.distance_bias = call.distance_bias;
     inputs.max_distance = call.max_distance;
+    inputs.rotation = call.rotation_places == 0 ? nullptr : call.rotation;
+    inputs.rotation_places = call.rotation_places;
+    inputs.rotation_size = static_cast<int>(call.rotation_size);
     const auto with_size = [&](auto size) {
       return inputs.dropout.seed != nullptr ? function(inputs, element, size, std::true_type{})
                                             : function(inputs, element, size, std::false_type{});

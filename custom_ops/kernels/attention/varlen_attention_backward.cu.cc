@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(GradArgs<T> a
   const DistanceSums<T> distances(args, blockIdx.x, head, deltas + 2 * kTile);
 
   if (sums_distances) distances.Clear();
-  args.template LoadPart<kSize>(first_row, 0, head, count, queries);
+  args.template LoadRotated<kSize>(block, 0, head, queries);
   args.template LoadGradient<kSize>(first_row, head, count, d_outputs);
   {  // delta = sum_d output * d_output, with two threads per row
     const int row = Thread() / 2;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(GradArgs<T> a
         if (sums_distances) distances.Add(p, block.begin - key);
       });
 
-  args.template StorePart<kSize>(sum, args.scale, queries, first_row, 0, head, count);
+  args.template StoreTurnedBack<kSize>(sum, queries, block, 0, head, keys);
 }
 
 // dv = sum_i dropout(p_i) d_output_i,  dk = sum_i ds_i q_i / sqrt(D). This is QueryGradientKernel
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(GradArgs<T> arg
   float* const logsumexps = deltas + kTile;
   const uint64_t seed = kDropout ? *args.dropout.seed : 0;
 
-  args.template LoadPart<kSize>(first_row, 1, head, count, keys);
+  args.template LoadRotated<kSize>(block, 1, head, keys);
   args.template LoadPart<kSize>(first_row, 2, head, count, values);
   float d_key[kSize / 8][4] = {};
   float d_value[kSize / 8][4] = {};
@@ -182,7 +182,9 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(GradArgs<T> arg
         args.template LoadPart<kSize>(first, 0, head, rows, queries + stage * kElements);
         args.template LoadGradient<kSize>(first, head, rows, d_outputs + stage * kElements);
       },
-      [&](int64_t query) {
+      [&](int64_t query, int stage) {
+        args.template RotateTile<kSize>(query, Smaller(kTile, block.length - query),
+                                        queries + stage * kElements);
         if (Thread() < kTile) {
           const int64_t position = query + Thread();
           const int64_t i = (block.first_row + position) * args.num_heads + head;
@@ -215,7 +217,7 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(GradArgs<T> arg
       });
 
   const float kept_scale = kDropout ? args.dropout.scale : 1.0f;
-  args.template StorePart<kSize>(d_key, args.scale, keys, first_row, 1, head, count);
+  args.template StoreTurnedBack<kSize>(d_key, keys, block, 1, head, queries);
   args.template StorePart<kSize>(d_value, kept_scale, values, first_row, 2, head, count);
 }
 

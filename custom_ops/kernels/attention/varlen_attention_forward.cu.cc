@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(ForwardArgs<T> args
   T* const values = keys + kStages<T> * kElements;
   uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
 
-  args.template LoadPart<kSize>(block.Row(), 0, head, block.Count(), queries);
+  args.template LoadRotated<kSize>(block, 0, head, queries);
   float sum[kSize / 8][4] = {};
   float maximum[2] = {-INFINITY, -INFINITY};  // of the lane's two rows
   float denominator[2] = {0.0f, 0.0f};

@@ -249,6 +249,7 @@ struct Case {
   float rate = 0.0f;
   bool aligned = true;
   int64_t max_distance = -1;  // of the distance bias; negative for none
+  int64_t rotated = 0;        // columns that are turned
 };
 
 template <typename T>
@@ -258,7 +259,8 @@ void TestAttention(const Case& c) {
                               std::to_string(rows) + " D=" + std::to_string(c.head_size) +
                               (c.causal ? " causal" : "") + " window=" + std::to_string(c.window) +
                               " rate=" + std::to_string(c.rate) +
-                              " M=" + std::to_string(c.max_distance) + " ";
+                              " M=" + std::to_string(c.max_distance) +
+                              " S=" + std::to_string(c.rotated) + " ";
   std::mt19937 random(5);
   const int64_t width = c.heads * c.head_size;
   Numbers<T> qkv(3 * rows * width, c.aligned, random, 1.0f);
@@ -269,6 +271,8 @@ void TestAttention(const Case& c) {
   const int64_t distances = biased ? 2 * c.max_distance + 1 : 0;
   Numbers<float> distance_bias(c.heads * distances, true, random, 1.0f);
   Numbers<float> d_distance_bias(distance_bias.size(), true);
+  // The rows need not have length 1.
+  Numbers<float> rotation(c.rotated == 0 ? 0 : rows * c.rotated, true, random, 1.0f);
   VarlenAttentionArgs<T> cpu_args;
   cpu_args.num_sequences = static_cast<int64_t>(c.splits.size()) - 1;
   cpu_args.row_splits = c.splits.data();
@@ -283,6 +287,10 @@ void TestAttention(const Case& c) {
   if (biased) {
     cpu_args.distance_bias = distance_bias.data();
     cpu_args.max_distance = c.max_distance;
+  }
+  if (c.rotated > 0) {
+    cpu_args.rotation = rotation.data();
+    cpu_args.rotation_size = c.rotated;
   }
   cpu_args.output = output.data();
   cpu_args.logsumexp = logsumexp.data();
@@ -318,6 +326,9 @@ void TestAttention(const Case& c) {
   inputs.seed = &kSeed;
   inputs.distance_bias = cpu_args.distance_bias;
   inputs.max_distance = cpu_args.max_distance;
+  inputs.rotation = cpu_args.rotation;
+  inputs.rotation_places = c.rotated == 0 ? 0 : rows;
+  inputs.rotation_size = c.rotated;
   InBothOrders([&](int run) {
     CudaAttentionArgs args{inputs, gpu_output[run].data(), gpu_logsumexp[run].data()};
     if (run == 1) {
@@ -381,6 +392,14 @@ void TestAll() {
   TestAttention<T>({{0, 190}, 1, 64, true, 20, 0, 0.0f});
   TestAttention<T>({{0, 70, 75}, 1, 5});  // no vectors
   TestAttention<T>({{0, 70, 75}, 2, 40, false, -1, 0, 0.1f, false});
+  for (int64_t rotated : {2, 16, 64}) {
+    TestAttention<T>({{0, 3, 3, 70, 205}, 2, 64, false, -1, 0, 0.0f, true, -1, rotated});
+    TestAttention<T>({{0, 190, 200}, 1, 64, true, 20, 2, 0.3f, true, 5, rotated});
+    TestAttention<T>({{0, 0, 0}, 2, 64, false, -1, 0, 0.0f, true, -1, rotated});
+  }
+  TestAttention<T>({{0, 70, 205}, 2, 32, false, 9, 0, 0.1f, true, -1, 32});
+  TestAttention<T>({{0, 70, 75}, 2, 5, false, -1, 0, 0.1f, true, -1, 4});  // no vectors
+  TestAttention<T>({{0, 70, 75}, 2, 40, false, -1, 0, 0.1f, false, -1, 40});
   for (int64_t max_distance : {0, 1, 50, 128, 300}) {
     TestAttention<T>({{0, 3, 3, 70, 205}, 2, 64, false, -1, 0, 0.0f, true, max_distance});
     TestAttention<T>({{0, 150, 151}, 3, 5, true, 20, 2, 0.3f, true, max_distance});

@@ -42,6 +42,10 @@ struct CudaAttentionInputs {
   const int64_t* seed = nullptr;
   const float* distance_bias = nullptr;  // [N, 2 M + 1], or null
   int64_t max_distance = 0;              // M
+  // [P, S], or null. Places from P on are turned by the angles of the last one.
+  const float* rotation = nullptr;
+  int64_t rotation_places = 0;  // P
+  int64_t rotation_size = 0;    // S
 };
 
 struct CudaAttentionArgs : CudaAttentionInputs {
