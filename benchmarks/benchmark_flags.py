@@ -108,8 +108,7 @@ flags.DEFINE_list(
 flags.DEFINE_list(
     "variants",
     [],
-    "For inference and training: the variants of bert_tf that the search tries. Default: all of the "
-    "job.",
+    "For inference and training: the variants of bert_tf that the search tries. Default: all.",
 )
 flags.DEFINE_float(
     "turn_seconds",

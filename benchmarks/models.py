@@ -30,7 +30,7 @@ CONFIGS = {
 
 
 def make(worker, directory: str, config: dict) -> None:
-    """Writes a Hugging Face directory with the pre-training heads in a file, by bert_tf's worker."""
+    """Writes a Hugging Face directory and a file with the heads, by the worker of bert_tf."""
     from safetensors.numpy import save_file
 
     worker.make("weights", config=config, directory=directory)

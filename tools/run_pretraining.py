@@ -44,17 +44,28 @@ from bert_tf.tools.common.pretraining_flags import check_flags, input_files, set
 _PEER_ERRORS = ("Unavailable", "Aborted", "Cancelled", "DeadlineExceeded", "Internal")
 
 
-def require_number_token(tokenizer):
-    """Raises `UserError` if numbers are to be replaced by a token that the vocabulary lacks."""
+def with_number_token(tokenizer):
+    """Returns the tokenizer of the data and of the saved model: with the piece of numbers, if any.
+
+    Raises:
+        UserError: If the vocabulary lacks this piece.
+    """
     from bert_tf.tasks.pretraining.text import NUMBER_TOKEN
 
-    if FLAGS.replace_numbers and NUMBER_TOKEN not in tokenizer.vocabulary:
-        raise UserError(
-            f"--vocab_file must have the piece {NUMBER_TOKEN} with --replace_numbers. Received: "
-            f"{FLAGS.vocab_file}, which has none. Replace an unused piece by it, or learn a "
-            f"vocabulary with it: bert-tf build_vocab --special_tokens=[PAD],[UNK],[CLS],[SEP],"
-            f"[MASK],{NUMBER_TOKEN}."
-        )
+    piece = FLAGS.number_token or (NUMBER_TOKEN if FLAGS.replace_numbers else None)
+    if piece is None:
+        return tokenizer
+    if piece in tokenizer.vocabulary:
+        return type(tokenizer).from_config({**tokenizer.get_config(), "number_token": piece})
+    unused = next((one for one in tokenizer.vocabulary if one.startswith("[unused")), None)
+    way_out = (
+        "" if unused is None else f"take a piece that no text has, --number_token={unused}, or "
+    )
+    raise UserError(
+        f"--vocab_file must have the piece {piece} that numbers become. Received: "
+        f"{FLAGS.vocab_file}, which lacks it. To replace numbers, {way_out}learn a vocabulary with "
+        f"it: bert-tf build_vocab --special_tokens=[PAD],[UNK],[CLS],[SEP],[MASK],{NUMBER_TOKEN}."
+    )
 
 
 def make_optimizer(config):
@@ -170,8 +181,7 @@ def checked_tokenizer(config):
         return None
     tokenizer = new_tokenizer()
     require_vocabulary_of(config, tokenizer)
-    require_number_token(tokenizer)
-    return tokenizer
+    return with_number_token(tokenizer)
 
 
 def restore(checkpoint, model, strategy):

@@ -117,7 +117,7 @@ def attention_sizes(qkv, splits):
 
 
 def attention_inputs(qkv, splits, options, seed, bias, rotation):
-    """Returns the arguments with a distance bias `[N, 2 M + 1]` and a rotation `[P, S]`, or none."""
+    """Returns the arguments; `bias` is `[N, 2 M + 1]` or None, `rotation` `[P, S]` or None."""
     bias = NO_BIAS if bias is None else (bias, bias.shape[1] // 2)
     rotation = NO_ROTATION if rotation is None else (rotation, *rotation.shape)
     return qkv, *attention_sizes(qkv, splits), *options, seed, *bias, *rotation

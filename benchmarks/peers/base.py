@@ -58,14 +58,13 @@ class Setup:
         """Whether the network has embeddings of segments."""
         return bool(self.config.get("type_vocab_size"))
 
-    @functools.cached_property
+    @property
     def has_pooler(self) -> bool:
-        """Whether the file has weights of a pooler."""
-        from safetensors import safe_open
+        """Whether the pooled output is compared; otherwise it is the state of the first token.
 
-        path = os.path.join(self.model_directory, "model.safetensors")
-        with safe_open(path, framework="numpy") as file:
-            return any("pooler" in name for name in file.keys())
+        Only some of the other encoders have a pooler, and of these some only with a head.
+        """
+        return self.config["model_type"] == "bert"
 
     @functools.cached_property
     def encoder_tensors(self) -> dict[str, np.ndarray]:

@@ -17,15 +17,14 @@ _OPSET = 17
 
 
 class _Positional(torch.nn.Module):
-    def __init__(self, model):
+    def __init__(self, setup, model):
         super().__init__()
-        self.model = model
+        self.setup, self.model = setup, model
 
     def forward(self, input_ids, attention_mask, token_type_ids=None):
         segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        return two_outputs(
-            self.model(input_ids=input_ids, attention_mask=attention_mask, **segments)
-        )
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, **segments}
+        return two_outputs(self.setup, self.model(**inputs))
 
 
 def export(setup, attention: str = "eager") -> str:
@@ -55,7 +54,7 @@ def export(setup, attention: str = "eager") -> str:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            _Positional(model).eval(),
+            _Positional(setup, model).eval(),
             examples,
             path,
             input_names=names,

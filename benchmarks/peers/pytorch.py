@@ -75,7 +75,7 @@ class PyTorch(Peer):
         backbone = self._backbone(torch.bfloat16 if "bfloat16" in variant else torch.float32)
 
         def model(**feed):
-            sequence_output, pooled_output = two_outputs(backbone(**feed))
+            sequence_output, pooled_output = two_outputs(self.setup, backbone(**feed))
             return sequence_output.float(), pooled_output.float()  # NumPy has no bfloat16
 
         return model
@@ -246,9 +246,9 @@ class PyTorch(Peer):
         return self.pretrainer
 
 
-def two_outputs(outputs):
-    """Returns the states and the pooled output of a model, its first states if it has no pooler."""
-    return outputs[0], outputs.get("pooler_output", outputs[0][:, 0])
+def two_outputs(setup, outputs):
+    """Returns the states and the pooled output of a model."""
+    return outputs[0], outputs[1] if setup.has_pooler else outputs[0][:, 0]
 
 
 def inputs(batch, has_segments=True):

@@ -15,9 +15,13 @@ from bert_tf.text.code_points import PieceModel, PlacedIds, StringTable, checked
 
 SPACES = f"[{code_points.character_class(code_points.WHITE_SPACE)}]*"
 CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
-# A number that is not part of an English word. RE2's `\b` knows only ASCII, so there is a boundary
-# between a number and an ideograph.
-NUMBER = r"\b[0-9]+(?:\.[0-9]+)?\b"
+# A number that is not part of an English word: 12, 1,234.5, 3rd and ２００. RE2's `\b` knows only
+# ASCII, so there is a boundary between a number and an ideograph. A percent sign is not part of it.
+_WIDE_DIGITS = "[\uff10-\uff19]"
+NUMBER = (
+    r"\b[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?i:st|nd|rd|th)?\b"
+    f"|{_WIDE_DIGITS}+(?:[,，]{_WIDE_DIGITS}{{3}})*(?:[.．]{_WIDE_DIGITS}+)?"
+)
 
 
 class KeptWhole(PieceModel):

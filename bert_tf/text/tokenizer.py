@@ -43,7 +43,8 @@ class BertTokenizer(Tokenizer):
         split_on_cjk: Whether each CJK ideograph is a separate word.
         max_input_chars_per_word: Longer words become `unk_token`.
         max_length: The length that rows are truncated to, special tokens included, or None.
-        number_token: A piece, such as `#NUM#`, that replaces every integer and decimal number.
+        number_token: A piece, such as `#NUM#`, that replaces every number: `12`, `1,234.5`, `3rd`,
+            `２００`.
         errors: For text that is not UTF-8, "strict" raises an error that names the rows, "replace"
             removes the malformed bytes.
         truncation_side: Where a text that is too long loses tokens: "right", as in the original,

@@ -54,62 +54,76 @@ absl::Status ReadRowSplitsShape(InferenceContext* c, const std::string& name, Sh
                          ".shape=[0]");
 }
 
+// An input that the op of self-attention may lack.
+struct OptionalInput {
+  const char* name;
+  const char* number;  // the attribute with 1, or with 0 if the op lacks it
+  int rank;
+  const char* be;  // how its shape must `be`: "have shape ..."
+};
+
+// Reads the shape of an optional input, which must fit: fits(shape).
+template <typename Fits>
+absl::Status ReadOptionalShape(InferenceContext* c, const OptionalInput& input, ShapeHandle qkv,
+                               const Fits& fits, int* number, ShapeHandle* shape) {
+  TF_RETURN_IF_ERROR(ReadOptional(c, input.number, number));
+  if (*number == 0) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(ReadShape(c, input.name, input.rank, input.be, shape));
+  if (fits(*shape)) return absl::OkStatus();
+  return InvalidArgument("`", input.name, "` must ", input.be, ". Received: ", input.name,
+                         ".shape=", c->DebugString(*shape), ", qkv.shape=", c->DebugString(qkv));
+}
+
+// Dimensions that are not known are negative, and they may be odd.
+bool MayBeOdd(InferenceContext* c, DimensionHandle dimension) {
+  return c->Value(dimension) < 0 || c->Value(dimension) % 2 == 1;
+}
+
 // Reads the shape of the optional distance bias: [heads, 2 M + 1].
 absl::Status ReadDistanceBiasShape(InferenceContext* c, const HeadRowsShape& rows, int* number,
                                    ShapeHandle* shape) {
-  TF_RETURN_IF_ERROR(ReadOptional(c, "num_distance_bias", number));
-  if (*number == 0) return absl::OkStatus();
-  constexpr char kBe[] = "have shape [heads, an odd number of distances]";
-  TF_RETURN_IF_ERROR(ReadShape(c, "distance_bias", 2, kBe, shape));
-  DimensionHandle unused;
-  const int64_t distances = c->Value(c->Dim(*shape, 1));
-  if (c->Merge(c->Dim(*shape, 0), rows.heads, &unused).ok() &&
-      (distances < 0 || distances % 2 == 1)) {
-    return absl::OkStatus();
-  }
-  return InvalidArgument("`distance_bias` must ", kBe,
-                         ". Received: distance_bias.shape=", c->DebugString(*shape),
-                         ", qkv.shape=", c->DebugString(rows.shape));
+  const auto fits = [&](ShapeHandle bias) {
+    DimensionHandle unused;
+    return c->Merge(c->Dim(bias, 0), rows.heads, &unused).ok() && MayBeOdd(c, c->Dim(bias, 1));
+  };
+  return ReadOptionalShape(c,
+                           {"distance_bias", "num_distance_bias", 2,
+                            "have shape [heads, an odd number of distances]"},
+                           rows.shape, fits, number, shape);
 }
 
 // Checks the shape of the optional rotation: [places, S].
 absl::Status CheckRotation(InferenceContext* c, ShapeHandle qkv) {
+  const auto fits = [&](ShapeHandle rotation) {
+    const int64_t columns = c->Value(c->Dim(rotation, 1)), most = c->Value(c->Dim(qkv, 3));
+    return columns < 0 || (columns % 2 == 0 && (most < 0 || columns <= most));
+  };
   int number;
-  TF_RETURN_IF_ERROR(ReadOptional(c, "num_rotation", &number));
-  if (number == 0) return absl::OkStatus();
-  constexpr char kBe[] = "have shape [places, an even number of columns, at most the head size]";
   ShapeHandle shape;
-  TF_RETURN_IF_ERROR(ReadShape(c, "rotation", 2, kBe, &shape));
-  const int64_t columns = c->Value(c->Dim(shape, 1)), most = c->Value(c->Dim(qkv, 3));
-  // Values that are not known are negative.
-  if (columns < 0 || (columns % 2 == 0 && (most < 0 || columns <= most))) return absl::OkStatus();
-  return InvalidArgument("`rotation` must ", kBe,
-                         ". Received: rotation.shape=", c->DebugString(shape),
-                         ", qkv.shape=", c->DebugString(qkv));
+  return ReadOptionalShape(c,
+                           {"rotation", "num_rotation", 2,
+                            "have shape [places, an even number of columns, at most the head size]"},
+                           qkv, fits, &number, &shape);
 }
 
 // Checks the shapes of the optional vectors of distances, [V, 2, heads, head size], and their rows.
 absl::Status ReadDistanceVectorsShape(InferenceContext* c, ShapeHandle qkv, int* number,
                                       ShapeHandle* shape) {
-  TF_RETURN_IF_ERROR(ReadOptional(c, "num_distance_vectors", number));
-  if (*number == 0) return absl::OkStatus();
-  constexpr char kBe[] = "have shape [kinds, 2, heads, head size], with those of `qkv`";
-  TF_RETURN_IF_ERROR(ReadShape(c, "distance_vectors", 4, kBe, shape));
-  DimensionHandle unused;
-  if (!c->WithValue(c->Dim(*shape, 1), 2, &unused).ok() ||
-      !c->Merge(c->Dim(*shape, 2), c->Dim(qkv, 2), &unused).ok() ||
-      !c->Merge(c->Dim(*shape, 3), c->Dim(qkv, 3), &unused).ok()) {
-    return InvalidArgument("`distance_vectors` must ", kBe,
-                           ". Received: distance_vectors.shape=", c->DebugString(*shape),
-                           ", qkv.shape=", c->DebugString(qkv));
-  }
-  constexpr char kRowsBe[] = "have shape [an odd number of distances]";
+  const auto fits = [&](ShapeHandle vectors) {
+    DimensionHandle unused;
+    return c->WithValue(c->Dim(vectors, 1), 2, &unused).ok() &&
+           c->Merge(c->Dim(vectors, 2), c->Dim(qkv, 2), &unused).ok() &&
+           c->Merge(c->Dim(vectors, 3), c->Dim(qkv, 3), &unused).ok();
+  };
+  TF_RETURN_IF_ERROR(
+      ReadOptionalShape(c,
+                        {"distance_vectors", "num_distance_vectors", 4,
+                         "have shape [kinds, 2, heads, head size], with those of `qkv`"},
+                        qkv, fits, number, shape));
   ShapeHandle rows;
-  TF_RETURN_IF_ERROR(ReadShape(c, "distance_rows", 1, kRowsBe, &rows));
-  const int64_t distances = c->Value(c->Dim(rows, 0));
-  if (distances < 0 || distances % 2 == 1) return absl::OkStatus();
-  return InvalidArgument("`distance_rows` must ", kRowsBe,
-                         ". Received: distance_rows.shape=", c->DebugString(rows));
+  return ReadOptionalShape(
+      c, {"distance_rows", "num_distance_vectors", 1, "have shape [an odd number of distances]"},
+      qkv, [&](ShapeHandle shape) { return MayBeOdd(c, c->Dim(shape, 0)); }, number, &rows);
 }
 
 // The shapes of the inputs that the ops of self-attention have in common, and those that follow

@@ -246,6 +246,31 @@ def test_numbers_become_one_token():
         BertTokenizer(SPECIAL, number_token="#NUM#")
 
 
+@pytest.mark.parametrize(
+    "text, spans",
+    [
+        ("1,234.5", [(0, 7)]),
+        ("1,234,567 12,34", [(0, 9), (10, 12), (13, 15)]),  # a group of two digits ends a number
+        ("1,2345", [(0, 1), (2, 6)]),
+        ("中２００文", [(1, 4)]),
+        ("１，２３４．５％", [(0, 7)]),
+        ("3rd 22ND 4thing", [(0, 3), (4, 8)]),
+        ("12% 12.", [(0, 2), (4, 6)]),
+        ("a3 3a v1.5", [(8, 9)]),  # "1" is a part of the word "v1"
+    ],
+)
+def test_what_is_a_number(text, spans):
+    tokenizer = BertTokenizer(VOCABULARY, number_token="#NUM#")
+    found = tokenizer.tokenize_with_offsets([text])
+    ids, starts, ends = (
+        part.to_list()[0] for part in (found.ids, found.char_starts, found.char_ends)
+    )
+    number = tokenizer.token_to_id("#NUM#")
+    assert [span for token, *span in zip(ids, starts, ends) if token == number] == [
+        [*span] for span in spans
+    ]
+
+
 def test_in_tf_data_and_tf_function(tokenizer):
     # A new tokenizer: the first use is inside a graph.
     fresh = BertTokenizer(VOCABULARY)

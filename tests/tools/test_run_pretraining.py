@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from bert_tf import BertBackbone, BertConfig
+from bert_tf import BertBackbone, BertConfig, BertTokenizer
 from bert_tf.base.supervision import PEER_GONE
 from bert_tf.tasks.pretraining.chunk_examples import serialize_features
 from bert_tf.training.callbacks import read_json_lines
@@ -220,8 +220,8 @@ def test_numbers_need_their_token(start_files, tiny_vocabulary, tmp_path):
     flags = flags_for(start_files, tmp_path / "out", "--do_train", "--replace_numbers", *flags)
     result = run("run_pretraining", *flags)
     assert result.returncode == 1 and "Traceback" not in result.stderr
-    assert "--vocab_file must have the piece #NUM# with --replace_numbers" in result.stderr
-    assert "--special_tokens" in result.stderr
+    assert "--vocab_file must have the piece #NUM# that numbers become" in result.stderr
+    assert "--number_token=[unused0]" in result.stderr and "--special_tokens" in result.stderr
 
 
 @pytest.mark.full
@@ -238,12 +238,15 @@ def test_raw_text(start_files, tiny_vocabulary, tmp_path):
         "--optimizer=lamb",
         "--mixed_precision=bfloat16",
         "--gradient_accumulation_steps=2",
+        "--number_token=[unused0]",
     )
     result = run("run_pretraining", *flags)
     assert result.returncode == 0, result.stderr
     lines = read_json_lines(tmp_path / "out" / "log.jsonl")
     assert len(lines) == STEPS and set(lines[-1]) >= LOGGED
-    assert (tmp_path / "out" / "model" / "vocab.txt").exists()
+    # The model is fine-tuned on the text that it was trained on.
+    tokenizer = BertTokenizer.from_pretrained(str(tmp_path / "out" / "model"))
+    assert tokenizer.pieces(["good 12."]).to_list() == [[b"good", b"[unused0]", b"."]]
 
 
 def make_two_devices():

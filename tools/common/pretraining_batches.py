@@ -40,7 +40,7 @@ def _batches_of(files, batch_size, strategy, tokenizer, training):
     options["repeat"] = training or strategy.num_replicas_in_sync > 1
     if tokenizer:
         make = functools.partial(pretraining_text, files, tokenizer)
-        options |= options_of("masked_lm_prob", "short_seq_prob", "replace_numbers")
+        options |= options_of("masked_lm_prob", "short_seq_prob")
         options |= {
             "masking": "whole_word" if FLAGS.whole_word_mask else FLAGS.masking,
             "next_sentence": NEXT_SENTENCE[FLAGS.objective],

@@ -107,8 +107,10 @@ TEXT_FLAGS = define_flags("""
         --max_seq_length on purpose.
     segmenter (jieba): For raw text with --masking=whole_word or span: the program that splits
         Chinese text into words (it needs the extra `chinese`). Default: every ideograph is a word.
-    replace_numbers (bool, false): For raw text: replace numbers by the token #NUM#, which the
-        vocabulary must have.
+    replace_numbers (bool, false): For raw text: replace numbers by one piece, in the saved model
+        too.
+    number_token (str): The piece that numbers become, such as [unused1], which implies
+        --replace_numbers. Default: #NUM#.
 """)
 
 
