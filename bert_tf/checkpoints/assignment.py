@@ -16,7 +16,7 @@ from bert_tf.base.json_schema import is_integer
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.tensor_source import TensorSource, read_floats
 from bert_tf.checkpoints.weight_names import Weight, part_names
-from bert_tf.config import DISENTANGLED, BertConfig
+from bert_tf.config import ABSOLUTE, DISENTANGLED, BertConfig
 from bert_tf.errors import CheckpointError, require
 from bert_tf.layers.encoder import number_of_distances
 from bert_tf.models.task_spec import Head
@@ -69,8 +69,9 @@ def encoder_numbers(config: BertConfig) -> int:
     """
     hidden = config.hidden_size
     projection = hidden * (config.embedding_size or 0)
-    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    rows += config.position_offset
+    rows = config.vocab_size + config.type_vocab_size
+    if config.position_embedding_type in (ABSOLUTE, DISENTANGLED):  # which have tables of positions
+        rows += config.position_offset + config.max_position_embeddings
     heads = config.num_blocks * config.num_attention_heads
     heads -= sum(len(pruned) for pruned in config.pruned_heads.values())
     wide = config.num_blocks * config.intermediate_size

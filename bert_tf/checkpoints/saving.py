@@ -102,7 +102,7 @@ def _require_format_of(format, model, given):
 
 def _reason_against(format, model):
     """Returns why a format cannot hold a model; "" if it can."""
-    config, is_known = backbone_of(model).config, True
+    config, is_known, switches = backbone_of(model).config, True, SWITCHES
     quantization = backbone_of(model).quantization
     if quantization is not None and format != OWN:
         return f"The model is quantized to {quantization}."
@@ -116,10 +116,10 @@ def _reason_against(format, model):
             read = BertConfig.from_huggingface(values, "config.json", config.model_type)
         except ConfigError as error:
             return str(error)
-        is_known = _huggingface_class(model) is not None
-        is_known &= all(getattr(read, name) == getattr(config, name) for name in SWITCHES)
-    switches = {name: getattr(config, name) for name in ("model_type", *SWITCHES)}
-    return "" if is_known else f"It has no name for this class with {switches}"
+        switches = [name for name in SWITCHES if getattr(read, name) != getattr(config, name)]
+        is_known = _huggingface_class(model) is not None and not switches
+    named = {name: getattr(config, name) for name in ("model_type", *switches)}
+    return "" if is_known else f"It has no name for this class with {named}"
 
 
 def _huggingface_class(model):

@@ -33,7 +33,8 @@ class _ModernBert(Family):
         values["attention_window"] = width // 2  # on either side
         kinds = values.pop("layer_types", None)
         if kinds is not None:
-            values[_EVERY] = _period(kinds, values.get("num_hidden_layers", 22))
+            num_layers = values.get("num_hidden_layers", 22)
+            values[_EVERY] = _period(kinds, num_layers, values.get(_EVERY))
         return super().read(values)
 
     def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,13 +53,16 @@ def _kinds_of_blocks(every: int | None, num_layers: int) -> list[str]:
     return [_WIDE if is_one else _LOCAL for is_one in is_wide]
 
 
-def _period(kinds: Any, num_layers: int) -> int | None:
+def _period(kinds: Any, num_layers: int, named: Any) -> int | None:
     """Returns every how many blocks attend to whole sequences, None for no block.
+
+    Few blocks fit several periods. The one that the file names is taken if it fits.
 
     Raises:
         ConfigError: If `kinds`, the value of `layer_types`, has no such period.
     """
-    for every in (None, *range(1, num_layers + 1)):
+    named = [named] if type(named) is int and named > 0 else []
+    for every in (*named, None, *range(1, num_layers + 1)):
         if kinds == _kinds_of_blocks(every, num_layers):
             return every
     rule = f"must be {_WIDE} for every n-th block from the first, else {_LOCAL}"

@@ -86,10 +86,10 @@ absl::Status ReadDistanceBiasShape(InferenceContext* c, const HeadRowsShape& row
     DimensionHandle unused;
     return c->Merge(c->Dim(bias, 0), rows.heads, &unused).ok() && MayBeOdd(c, c->Dim(bias, 1));
   };
-  return ReadOptionalShape(c,
-                           {"distance_bias", "num_distance_bias", 2,
-                            "have shape [heads, an odd number of distances]"},
-                           rows.shape, fits, number, shape);
+  return ReadOptionalShape(
+      c,
+      {"distance_bias", "num_distance_bias", 2, "have shape [heads, an odd number of distances]"},
+      rows.shape, fits, number, shape);
 }
 
 // Checks the shape of the optional rotation: [places, S].
@@ -100,10 +100,11 @@ absl::Status CheckRotation(InferenceContext* c, ShapeHandle qkv) {
   };
   int number;
   ShapeHandle shape;
-  return ReadOptionalShape(c,
-                           {"rotation", "num_rotation", 2,
-                            "have shape [places, an even number of columns, at most the head size]"},
-                           qkv, fits, &number, &shape);
+  return ReadOptionalShape(
+      c,
+      {"rotation", "num_rotation", 2,
+       "have shape [places, an even number of columns, at most the head size]"},
+      qkv, fits, &number, &shape);
 }
 
 // Checks the shapes of the optional vectors of distances, [V, 2, heads, head size], and their rows.

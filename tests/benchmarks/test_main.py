@@ -33,6 +33,7 @@ def small_matmuls():
     [
         ("inference", ALONE, 1),
         ("inference", (*ALONE, "--dtype=bfloat16"), 1),
+        ("inference", (*ALONE, "--variants=packed", "--config=ROOT/modernbert.json"), 1),
         ("inference", (*ALONE, "--dtype=int8"), 1),
         ("inference", (*KERAS_HUB, f"--baseline_dir={REPOSITORY}", "--workloads=ragged5"), 1),
         ("training", (*KERAS_HUB, "--workloads=2x16,ragged5"), 2),
@@ -50,9 +51,14 @@ def test_a_tiny_run_has_no_problems(job, flags, num_tables, tmp_path):
     """The program itself compares the outputs of all peers."""
     config = {**models.CONFIGS["tiny"], "vocab_size": 30522}  # the tokenizer's
     (tmp_path / "config.json").write_text(json.dumps(config))
+    modern = {"model_type": "modernbert", "hidden_size": 64, "num_attention_heads": 4}
+    modern |= {"num_hidden_layers": 2, "intermediate_size": 64, "vocab_size": 99, "pad_token_id": 0}
+    modern |= dict.fromkeys(("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id"), 1)
+    (tmp_path / "modernbert.json").write_text(json.dumps(modern))
     output = tmp_path / "out.json"
     usual = ("--rounds=2", "--search_calls=1", "--turn_seconds=0", f"--json={output}")
-    flags = (*usual, f"--config={tmp_path}/config.json", *flags)
+    flags = (*usual, "--config=ROOT/config.json", *flags)
+    flags = [flag.replace("ROOT", str(tmp_path)) for flag in flags]
     result = run("benchmarks", job, *flags, prepare=small_matmuls, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     content = json.loads(output.read_text())

@@ -1031,6 +1031,15 @@ def test_bad_configurations(name, changes, folder_of, tmp_path):
         BertBackbone.from_pretrained(tmp_path)
 
 
+def test_few_blocks_keep_the_period_of_their_windows():
+    """Two blocks fit several periods. Another one was read than written, so saving was refused."""
+    values = {"model_type": "modernbert", "num_hidden_layers": 2}
+    for _ in range(2):
+        config = BertConfig.from_huggingface(values, "config.json", "modernbert")
+        assert config.global_attn_every_n_layers == 3
+        values = config.to_huggingface()
+
+
 def test_nomic_bert_with_the_keys_of_its_published_files(folder_of, tmp_path):
     shutil.copytree(folder_of("nomic_bert"), tmp_path, dirs_exist_ok=True)
     sizes = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": 48, "n_positions": 40}

@@ -1,5 +1,6 @@
 """Opening checkpoints: both formats, and every way in which a file may be wrong."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -326,4 +327,15 @@ def test_shared_blocks_are_not_counted_by_their_weights(tiny_config):
     config = BertConfig(**tiny_config.to_dict() | endless)
     shapes = {f"tensor_{number}": (10**6,) for number in range(100)}
     with pytest.raises(CheckpointError, match="must be at most 1000 for shared blocks"):
+        check_claims(config, {}, shapes, "model.safetensors")
+
+
+@pytest.mark.parametrize("scheme, is_refused", [("absolute", True), ("rotary", False)])
+def test_only_positions_with_a_table_need_numbers(tiny_config, scheme, is_refused):
+    """A small ModernBERT was refused for the table of 8,192 positions that it does not have."""
+    many = {"position_embedding_type": scheme, "max_position_embeddings": 10**6}
+    config = BertConfig(**tiny_config.to_dict() | many)
+    shapes = {f"tensor_{number}": (1000,) for number in range(100)}
+    refused = pytest.raises(CheckpointError, match="must fit the configuration")
+    with refused if is_refused else contextlib.nullcontext():
         check_claims(config, {}, shapes, "model.safetensors")

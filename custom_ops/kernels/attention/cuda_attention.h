@@ -69,8 +69,8 @@ struct Inputs {
     return rotation + Smaller(place, rotation_places - 1) * rotation_size;
   }
   // Turns `count` queries or keys in a tile, from `place` of their sequence on, by their angles, if
-  // there is a rotation. Each thread has waited for its own copies to the tile. All kernels round in
-  // the same way, as the gradient recomputes the scores of the forward pass.
+  // there is a rotation. Each thread has waited for its own copies to the tile. All kernels round
+  // in the same way, as the gradient recomputes the scores of the forward pass.
   template <int kSize>
   BERT_TF_DEVICE void RotateTile(int64_t place, int64_t count, T* tile) const {
     if (rotation == nullptr) return;
@@ -169,8 +169,7 @@ struct GradArgs : Inputs<T> {
       return StorePart<kSize>(c, this->scale, tile, block.Row(), part, head, count);
     }
     constexpr int kRow = kSize + 4;
-    static_assert(kTile * kRow * sizeof(float) <=
-                  kStages<T> * kTileElements<T, kSize> * sizeof(T));
+    static_assert(kTile * kRow * sizeof(float) <= kStages<T> * kTileElements<T, kSize> * sizeof(T));
     float* const rows = reinterpret_cast<float*>(streamed);
     ForEachElement<kSize>([&](int group, int e, int row, int column) {
       rows[row * kRow + column] = c[group][e] * this->scale;
