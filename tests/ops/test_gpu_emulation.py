@@ -24,6 +24,7 @@ LEFT_OUT = (
     "x128-",  # heads of up to 64
     "test_bad_row_splits_are_refused",  # row splits are not checked
     "test_row_splits_are_checked_when_the_program_runs",
+    "few_places",  # of a rotation: they are not checked, because the row splits are not known
     "test_not_a_number_stays_where_it_is_seen",  # it spreads inside a tile of 64 keys
     "test_adam_weight_decay",  # no GPU kernel: the reference, whose bits are not the same under XLA
     "dense",  # likewise

@@ -180,7 +180,12 @@ def test_bad_row_splits_are_refused(backend, row_splits, message):
         ({"rotation": tf.zeros([5, 3])}, ValueError, "`rotation` must be float32"),
         ({"rotation": tf.zeros([5, 6])}, ValueError, "at most the head size 4"),
         ({"rotation": tf.zeros([5, 4], tf.float16)}, ValueError, "`rotation` must be float32"),
-        ({"rotation": tf.zeros([4, 4])}, tf.errors.InvalidArgumentError, "a row for each place"),
+        pytest.param(
+            {"rotation": tf.zeros([4, 4])},
+            tf.errors.InvalidArgumentError,
+            "a row for each place",
+            id="few_places",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(function, changes, error, message):
