@@ -4,7 +4,7 @@ import torch
 
 from . import references
 from .checker import SEED, Checker
-from .launchers import TYPES, Kernels
+from .launchers import ACTIVATIONS, TYPES, Kernels
 
 
 def bias_gelu(checker, rows, columns, dtype, approximate):
@@ -28,6 +28,28 @@ def bias_gelu(checker, rows, columns, dtype, approximate):
     slack = 1e-6 * dy.double().abs()
     checker.near_each(f"{op} dx {context}", grads["dx"], s64.grad, slack)
     checker.near(op, f"dbias {context}", grads["dbias"], s64.grad.sum(0))
+
+
+def gate(checker, rows, columns, dtype, activation):
+    kernels, op = checker.kernels, "fused_gate"
+    x = checker.random(rows, 2 * columns, dtype=dtype, scale=3.0)
+    dy = checker.random(rows, columns, dtype=dtype)
+    x64 = x.double().requires_grad_()
+    y64 = references.gate(x64, activation)
+    y64.backward(dy.double())
+    context = f"{[rows, columns]} {dtype} {activation}"
+    y = checker.run(kernels.gate, x, activation)["y"]
+    checker.near(op, f"y {context}", y, y64.detach())
+    # The kernels multiply x by float32 numbers, which may be flushed to zero.
+    tiny = torch.finfo(torch.float32).tiny
+    factor = x64.detach()[:, columns:].abs()
+    slack = tiny * (1.0 + x64.detach()[:, :columns].abs()) * factor
+    checker.near_each(f"{op} y {context}", y, y64.detach(), slack)
+    dx = checker.run(kernels.gate, x, activation, dy)["dx"]
+    checker.near(op, f"dx {context}", dx, x64.grad)
+    # Where the slope crosses zero, its error is one rounding of 1 in float32.
+    slack = 1e-6 * dy.double().abs() * factor
+    checker.near_each(f"{op} ds {context}", dx[:, :columns], x64.grad[:, :columns], slack)
 
 
 def layer_norm(checker, rows, columns, dtype, rate, has_residual, has_bias):
@@ -125,6 +147,8 @@ def fused_calls(checker, dtype):
     bias, gamma, beta = (checker.random(768, dtype=dtype) for _ in range(3))
     yield (kernels.bias_gelu, x, bias, False), {"y": 0}
     yield (kernels.bias_gelu_grad, dy, x, bias, False), {"dx": 0}
+    yield (kernels.gate, x, "silu"), {}
+    yield (kernels.gate, x, "silu", dy[:, :384].contiguous()), {"dx": 0}
     inputs = (x, residual, bias, gamma)
     out = kernels.layer_norm(*inputs, beta, 0.1, seed)
     yield (kernels.layer_norm, *inputs, beta, 0.1, seed), {"y": 0}
@@ -133,7 +157,7 @@ def fused_calls(checker, dtype):
 
 
 def in_place(checker, dtype):
-    """Checks calls in place, as TensorFlow makes them: y in x, dx in dy, dresidual in x."""
+    """Checks calls in place, as TensorFlow makes them: y in x, dx in dy or x, dresidual in x."""
     for call, places in fused_calls(checker, dtype):
         checker.in_place(*call, **places)
 
@@ -161,6 +185,9 @@ def check_kernels(library) -> Checker:
         for approximate in (False, True):
             for rows, columns in ((1, 1), (7, 3), (33, 257), (1000, 768), (8192, 3072), (0, 8)):
                 bias_gelu(checker, rows, columns, dtype, approximate)
+        for activation in ACTIVATIONS:
+            for rows, columns in ((1, 1), (7, 3), (33, 257), (1000, 1152), (4096, 3072), (0, 8)):
+                gate(checker, rows, columns, dtype, activation)
         for rate in (0.0, 0.1):
             for rows, columns in (
                 (1, 64),

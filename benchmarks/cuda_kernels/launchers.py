@@ -12,6 +12,7 @@ import torch
 EPSILON = 1e-12  # of LayerNorm
 # Attention's arguments without a distance bias and without a rotation.
 NO_BIAS, NO_ROTATION = (None, 0), (None, 0, 0)
+ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "silu": 3}  # DenseActivation
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # BertTfCudaType
 
 
@@ -65,6 +66,14 @@ class Kernels:
         inputs = (dy, x, bias, *x.shape, approximate)
         scratch = self.scratch("BiasGelu", *x.shape)
         self.call("BiasGeluGrad", x.dtype, *inputs, *outputs.values(), scratch)
+        return outputs
+
+    def gate(self, x, activation, dy=None, **given):
+        rows, columns = x.shape[0], x.shape[1] // 2
+        shapes = {"y": (rows, columns)} if dy is None else {"dx": x.shape}
+        outputs = self.outputs(given, x.dtype, **shapes)
+        inputs = (dy, x, rows, columns, ACTIVATIONS[activation])
+        self.call("Gate", x.dtype, *inputs, *outputs.values())
         return outputs
 
     def layer_norm(self, x, residual, bias, gamma, beta, rate, seed, **given):

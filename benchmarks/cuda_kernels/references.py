@@ -25,6 +25,13 @@ def gelu(s, approximate):
     return 0.5 * s * torch.erfc(-s / 2**0.5)
 
 
+def gate(x, activation):
+    """Multiplies the second half of the columns by the activated first half: `[R, F]`."""
+    s, factor = x.chunk(2, dim=1)
+    activated = s * torch.sigmoid(s) if activation == "silu" else gelu(s, activation == "gelu_new")
+    return activated * factor
+
+
 def layer_norm(x, residual, bias, gamma, beta, rate, seed):
     """Computes LayerNorm(residual + dropout(x + bias)), `[R, F]`; residual and bias may be None."""
     z = x if bias is None else x + bias

@@ -53,15 +53,22 @@ class Epilogue:
             return ops.fused_residual_layer_norm(z, self.residual, self.bias, *weights, **options)
         if self.activation is None:
             return z if self.bias is None else tf.nn.bias_add(z, self.bias)
-        activation = ACTIVATIONS[self.activation]
-        if self.is_gated:
-            return _gated(self._biased(z), activation.function)
-        if activation.with_bias is not None and self.bias is not None:
-            return activation.with_bias(z, self.bias)
-        return activation.function(self._biased(z))
+        with_bias = ACTIVATIONS[self.activation].with_bias
+        if with_bias is not None and self.bias is not None and not self.is_gated:
+            return with_bias(z, self.bias)
+        return self._activated(self._biased(z))
 
     def _biased(self, z):
         return z if self.bias is None else tf.nn.bias_add(z, self.bias)
+
+    def _activated(self, z):
+        function = ACTIVATIONS[self.activation].function
+        if not self.is_gated:
+            return function(z)
+        if self.activation in FUSED_ACTIVATIONS:
+            return ops.fused_gate(z, self.activation)
+        first, second = tf.split(z, 2, axis=-1)
+        return function(first) * second
 
     def apply_fused(self, dense: Callable, x: tf.Tensor, kernel, units: int) -> tf.Tensor:
         """Computes y `[R, units]` from x `[R, in]` in the op of the matmul, for inference.
@@ -70,9 +77,7 @@ class Epilogue:
         """
         has_gate = not self.is_gated or units % GATED_UNITS == 0
         if self.activation not in FUSED_ACTIVATIONS or not has_gate:
-            z = dense(x, kernel, units, bias=self.bias)
-            function = ACTIVATIONS[self.activation].function
-            return _gated(z, function) if self.is_gated else function(z)
+            return self._activated(dense(x, kernel, units, bias=self.bias))
         norm, options = self.layer_norm if self.normalizes else None, {}
         if norm is not None and not norm.is_rms:
             beta = tf.zeros_like(norm.gamma) if norm.beta is None else norm.beta
@@ -83,12 +88,6 @@ class Epilogue:
             return y
         weights = norm.gamma, norm.beta, norm.epsilon
         return ops.fused_residual_layer_norm(y, None, None, *weights, is_rms=True)
-
-
-def _gated(z: tf.Tensor, activation: Callable) -> tf.Tensor:
-    """Multiplies the second half of the columns by the activated first half: `[R, F]`."""
-    first, second = tf.split(z, 2, axis=-1)
-    return activation(first) * second
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ from bert_tf.ops.fused_dense import (
     pack_dense_reference,
     unpack_dense,
 )
+from bert_tf.ops.fused_gate import fused_gate, fused_gate_reference
 from bert_tf.ops.fused_residual_layer_norm import (
     fused_residual_layer_norm,
     fused_residual_layer_norm_reference,
@@ -58,6 +59,8 @@ __all__ = [
     "fused_dense_reference",
     "fused_feed_forward",
     "fused_feed_forward_reference",
+    "fused_gate",
+    "fused_gate_reference",
     "fused_residual_layer_norm",
     "fused_residual_layer_norm_reference",
     "library",

@@ -24,9 +24,9 @@ _SQRT_HALF = math.sqrt(0.5)
 _TWO_SQRT_2_OVER_PI = 2.0 * math.sqrt(2.0 / math.pi)
 _TANH_CUBIC = 0.044715  # google-research/bert modeling.py, gelu
 
-# Beyond these, gelu(s) / s is 0 or 1 in float32. The bound avoids the product of infinity and zero.
-_LARGEST_ERF = 15.0
-_LARGEST_TANH = 11.0
+# Beyond these, activation(s) / s is 0 or 1 in float32. The bound avoids the product of infinity and
+# zero.
+_LARGEST = {"gelu": 15.0, "gelu_new": 11.0, "silu": 110.0}
 
 _tflite_compatible = contextvars.ContextVar("tflite_compatible", default=False)
 
@@ -88,18 +88,23 @@ def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) ->
     if library is not None:
         return library.bert_tf_fused_bias_gelu(x, bias, approximate=bool(approximate))
     s = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
-    largest = _LARGEST_TANH if approximate else _LARGEST_ERF
+    return tf.cast(activation_reference(s, "gelu_new" if approximate else "gelu"), x.dtype)
+
+
+def activation_reference(s: tf.Tensor, activation: str) -> tf.Tensor:
+    """Computes "gelu", "gelu_new" or "silu" of a float32 tensor in stock TensorFlow ops."""
+    largest = _LARGEST[activation]
     above = tf.where(s < -largest, -largest, s)  # tf.where: NaN passes through
     bounded = tf.where(above > largest, largest, above)
-    if _tflite_compatible.get() and not approximate:
-        return tf.cast(tf.nn.gelu(above), x.dtype)
-    if approximate:
+    if activation == "silu":
+        return above * tf.math.sigmoid(bounded)
+    if activation == "gelu_new":
         cubic = bounded + _TANH_CUBIC * (bounded * bounded * bounded)
-        step = tf.math.sigmoid(_TWO_SQRT_2_OVER_PI * cubic)
-    else:
-        # Not 1 + erf, which loses all digits of the negative tail.
-        step = 0.5 * tf.math.erfc(-_SQRT_HALF * bounded)
-    return tf.cast(above * step, x.dtype)
+        return above * tf.math.sigmoid(_TWO_SQRT_2_OVER_PI * cubic)
+    if _tflite_compatible.get():
+        return tf.nn.gelu(above)
+    # Not 1 + erf, which loses all digits of the negative tail.
+    return above * (0.5 * tf.math.erfc(-_SQRT_HALF * bounded))
 
 
 fused_bias_gelu_reference = native.reference_of(

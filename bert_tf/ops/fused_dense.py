@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
-from bert_tf.ops.fused_bias_gelu import fused_bias_gelu_reference
+from bert_tf.ops.fused_bias_gelu import activation_reference
 from bert_tf.ops.fused_residual_layer_norm import fused_residual_layer_norm_reference
 from bert_tf.ops.native import float_tensors, refuse_gradient
 
@@ -31,7 +31,6 @@ _PANEL = 32
 _BLOCK_DEPTH = 256
 _BFLOAT16_ROWS = 2
 GATED_UNITS = 2 * _PANEL  # with a gate, the units are a multiple of this
-_LOWEST_SILU = -150.0  # below, silu is zero in float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +73,7 @@ class DenseEpilogue:
         return z if residual is None else z + residual
 
     def _activated(self, z):
-        if self.activation is None:
-            return z
-        if self.activation == "silu":
-            return tf.maximum(z, _LOWEST_SILU) * tf.math.sigmoid(z)  # not -inf * 0
-        zeros = tf.zeros([z.shape[1]])
-        return fused_bias_gelu_reference(z, zeros, approximate=self.activation == "gelu_new")
+        return z if self.activation is None else activation_reference(z, self.activation)
 
 
 def checked_dense(

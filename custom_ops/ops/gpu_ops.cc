@@ -52,6 +52,8 @@ class GpuOp : public KernelOp {
       GpuOp<KernelType<T>, ARGS<Gpu>, LAUNCHER>)
 BERT_TF_REGISTER_GPU("FusedBiasGelu", BiasGeluArgs, BertTfCudaBiasGelu);
 BERT_TF_REGISTER_GPU("FusedBiasGeluGrad", BiasGeluGradArgs, BertTfCudaBiasGeluGrad);
+BERT_TF_REGISTER_GPU("FusedGate", GateArgs, BertTfCudaGate);
+BERT_TF_REGISTER_GPU("FusedGateGrad", GateArgs, BertTfCudaGate);
 BERT_TF_REGISTER_GPU("FusedResidualLayerNorm", ResidualLayerNormArgs, BertTfCudaResidualLayerNorm);
 BERT_TF_REGISTER_GPU("FusedResidualLayerNormGrad", ResidualLayerNormGradArgs,
                      BertTfCudaResidualLayerNormGrad);

@@ -22,6 +22,7 @@
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/dense/bfloat16_dense.h"
 #include "custom_ops/kernels/dense/fused_dense.h"
+#include "custom_ops/kernels/dense/fused_gate.h"
 #include "custom_ops/kernels/dense/quantized_dense.h"
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
@@ -112,6 +113,18 @@ DenseActivation ReadActivation(Call* call) {
          : activation == "gelu_new" ? DenseActivation::kApproximateGelu
          : activation == "silu"     ? DenseActivation::kSilu
                                     : DenseActivation::kNone;
+}
+
+// Of the gate, or of its gradient, which has an input `dy`.
+template <typename Call, typename T>
+absl::Status Bind(Call* call, GateArgs<T>* args) {
+  call->Matrix("x", &args->x, args);
+  args->columns /= 2;
+  args->activation = ReadActivation(call);
+  call->OptionalInput("dy", &args->dy);
+  call->OptionalOutput("y", &args->result);
+  call->OptionalOutput("dx", &args->result, {"x"});
+  return call->status();
 }
 
 // Sets what all dense ops have in common.

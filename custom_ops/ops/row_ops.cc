@@ -1,11 +1,12 @@
-// The ops on the rows of a matrix: BertTf>FusedBiasGelu, BertTf>FusedResidualLayerNorm, and their
-// gradients. gelu/fused_bias_gelu.h and layer_norm/fused_residual_layer_norm.h in
-// custom_ops/kernels have the formulas.
+// The ops on the rows of a matrix: BertTf>FusedBiasGelu, BertTf>FusedGate,
+// BertTf>FusedResidualLayerNorm, and their gradients. gelu/fused_bias_gelu.h, dense/fused_gate.h
+// and layer_norm/fused_residual_layer_norm.h in custom_ops/kernels have the formulas.
 //
 // residual and bias of LayerNorm are lists of no or one tensor. Its gradient op returns dresidual
 // only if it is different from dx, which is the case with residual and dropout (num_dresidual = 1).
 #include <vector>
 
+#include "custom_ops/kernels/dense/fused_gate.h"
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/ops/kernel_op.h"
@@ -73,6 +74,41 @@ REGISTER_OP("BertTf>FusedBiasGeluGrad")
     .Output("dx: T")
     .Output("dbias: T")
     .SetShapeFn(BiasGeluGradShape);
+
+// Sets y [..., U] for x [..., 2 U], or dx, if there is dy.
+absl::Status GateShape(InferenceContext* c) {
+  const ShapeHandle x = c->input(c->num_inputs() - 1);
+  ShapeHandle y;
+  DimensionHandle columns;
+  if (!c->WithRankAtLeast(x, 1, &y).ok() ||
+      !c->Divide(c->Dim(y, -1), 2, /*evenly_divisible=*/true, &columns).ok()) {
+    return InvalidArgument("`x` must have an even number of columns. Received: x.shape=",
+                           c->DebugString(x));
+  }
+  TF_RETURN_IF_ERROR(c->ReplaceDim(y, -1, columns, &y));
+  if (c->num_inputs() == 2) {
+    TF_RETURN_IF_ERROR(MergeShape(c, "dy", &y));
+    TF_RETURN_IF_ERROR(c->Multiply(c->Dim(y, -1), 2, &columns));
+    TF_RETURN_IF_ERROR(c->ReplaceDim(y, -1, columns, &y));
+  }
+  c->set_output(0, y);
+  return absl::OkStatus();
+}
+
+REGISTER_OP("BertTf>FusedGate")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("activation: {'gelu', 'gelu_new', 'silu'}")
+    .Input("x: T")
+    .Output("y: T")
+    .SetShapeFn(GateShape);
+
+REGISTER_OP("BertTf>FusedGateGrad")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("activation: {'gelu', 'gelu_new', 'silu'}")
+    .Input("dy: T")
+    .Input("x: T")
+    .Output("dx: T")
+    .SetShapeFn(GateShape);
 
 // The attributes and the shapes that both ops have in common.
 struct LayerNormShapes {
@@ -215,6 +251,8 @@ REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
 
 BERT_TF_REGISTER_CPU("FusedBiasGelu", BiasGeluArgs, FusedBiasGelu);
 BERT_TF_REGISTER_CPU("FusedBiasGeluGrad", BiasGeluGradArgs, FusedBiasGeluGrad);
+BERT_TF_REGISTER_CPU("FusedGate", GateArgs, FusedGate);
+BERT_TF_REGISTER_CPU("FusedGateGrad", GateArgs, FusedGate);
 BERT_TF_REGISTER_CPU("FusedResidualLayerNorm", ResidualLayerNormArgs, FusedResidualLayerNorm);
 BERT_TF_REGISTER_CPU("FusedResidualLayerNormGrad", ResidualLayerNormGradArgs,
                      FusedResidualLayerNormGrad);

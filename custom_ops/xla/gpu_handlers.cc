@@ -29,6 +29,8 @@ auto Handler(const char* op, Launcher launcher) {
                            XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE)
 BERT_TF_REGISTER("FusedBiasGelu", BiasGeluArgs, BertTfCudaBiasGelu);
 BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGradArgs, BertTfCudaBiasGeluGrad);
+BERT_TF_REGISTER("FusedGate", GateArgs, BertTfCudaGate);
+BERT_TF_REGISTER("FusedGateGrad", GateArgs, BertTfCudaGate);
 BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNormArgs, BertTfCudaResidualLayerNorm);
 BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGradArgs,
                  BertTfCudaResidualLayerNormGrad);

@@ -25,6 +25,8 @@ bool Lower(const char* op, ScratchSize scratch_size = nullptr) {
 [[maybe_unused]] const bool kRegistered[] = {
     Lower("BertTf>FusedBiasGelu"),
     Lower("BertTf>FusedBiasGeluGrad", ScratchOfMatrix<BertTfCudaBiasGeluGradScratch>),
+    Lower("BertTf>FusedGate"),
+    Lower("BertTf>FusedGateGrad"),
     Lower("BertTf>FusedResidualLayerNorm"),
     Lower("BertTf>FusedResidualLayerNormGrad",
           ScratchOfMatrix<BertTfCudaResidualLayerNormGradScratch>),

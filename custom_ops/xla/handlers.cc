@@ -69,6 +69,8 @@ auto Handler(Kernel kernel) {
   BERT_TF_REGISTER_TYPES(NAME, ARGS, KERNEL, float, BFloat16, Float16)
 BERT_TF_REGISTER("FusedBiasGelu", BiasGeluArgs, FusedBiasGelu);
 BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGradArgs, FusedBiasGeluGrad);
+BERT_TF_REGISTER("FusedGate", GateArgs, FusedGate);
+BERT_TF_REGISTER("FusedGateGrad", GateArgs, FusedGate);
 BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNormArgs, FusedResidualLayerNorm);
 BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGradArgs,
                  FusedResidualLayerNormGrad);

@@ -19,6 +19,8 @@ bool Lower(const char* op, ScratchSize scratch_size = nullptr) {
     Lower("BertTf>FusedBiasGelu"),
     Lower("BertTf>FusedBiasGeluGrad", ScratchOfMatrix<BiasGeluGradScratchSize>),
     Lower("BertTf>FusedDense"),
+    Lower("BertTf>FusedGate"),
+    Lower("BertTf>FusedGateGrad"),
     Lower("BertTf>FusedResidualLayerNorm"),
     Lower("BertTf>FusedResidualLayerNormGrad", ScratchOfMatrix<ResidualLayerNormGradScratchSize>),
     Lower("BertTf>PackDense"),

@@ -30,7 +30,7 @@ from tests.ops.dense_float64 import (
     rounded_to_bfloat16,
     word_packed_places,
 )
-from tests.ops.gelu_float64 import gelu, gelu_slope
+from tests.ops.gelu_float64 import gelu, gelu_slope, silu, silu_slope
 from tests.ops.layer_norm_float64 import residual_layer_norm, residual_layer_norm_gradients
 from tests.ops.numpy_varlen_attention import MASKS
 from tests.ops.philox_numpy import keep_mask
@@ -48,6 +48,15 @@ def _gelu_formula(x, bias, approximate=False):
     s = (x.astype(np.float32) + bias.astype(np.float32)).astype(np.float64)  # the op's sum
     dx = dy_in_numpy(*x.shape) * gelu_slope(s, approximate)
     return gelu(s, approximate), {"x": dx, "bias": _sum_rows(dx)}
+
+
+def _gate_formula(x, activation):
+    s, factor = np.split(x, 2, axis=-1)
+    is_silu, is_tanh = activation == "silu", activation == "gelu_new"
+    activated = silu(s) if is_silu else gelu(s, is_tanh)
+    slope = silu_slope(s) if is_silu else gelu_slope(s, is_tanh)
+    dy = dy_in_numpy(*s.shape)
+    return activated * factor, {"x": np.concatenate([dy * factor * slope, dy * activated], -1)}
 
 
 def _layer_norm_arguments(normal, shape, parts):
@@ -182,6 +191,24 @@ def _gelu(approximate):
         bounds=Bounds(1e-5, 6e-11),
         gradient_bounds=Bounds(2e-6, 2e-6),
         sum_bounds=Bounds(1e-5, 1e-5),
+        spreads_nan=False,
+        spreads_infinity=False,
+    )
+
+
+def _gate(activation):
+    return Op(
+        ops.fused_gate,
+        lambda normal, shape: {"x": normal(*shape, scale=2.0)},
+        _gate_formula,
+        shapes=((1, 2), (6,), (2, 34), (5, 126), (4, 2, 130), (33, 1536), (2, 18000)),
+        empty=((0, 6), (5, 0), (0, 0), (2, 0, 4), (0,)),
+        small=(6, 20),
+        fewer=(2, 20),
+        large=(515, 96),
+        options={"activation": activation},
+        bounds=Bounds(1e-5, 1e-9),
+        gradient_bounds=Bounds(2e-6, 1e-5),
         spreads_nan=False,
         spreads_infinity=False,
     )
@@ -414,6 +441,9 @@ OPS = {
     ),
     "fused_bias_gelu": _gelu(False),
     "fused_bias_gelu tanh": _gelu(True),
+    "fused_gate gelu": _gate("gelu"),
+    "fused_gate gelu_new": _gate("gelu_new"),
+    "fused_gate silu": _gate("silu"),
     "quantized_dense static bias residual layer_norm": _dense(
         "quantized_dense", None, "static", "bias", "residual", "layer_norm"
     ),

@@ -76,6 +76,8 @@ def test_the_checker_for_a_gpu_finds_nothing(torch, checks, checker, capsys):
         checks.in_place(checker, dtype)
         for approximate in (False, True):
             checks.bias_gelu(checker, 33, 257, dtype, approximate)
+        for activation in ("gelu", "gelu_new", "silu"):
+            checks.gate(checker, 33, 257, dtype, activation)
         checks.layer_norm(checker, 37, 77, dtype, 0.1, True, False)
         checks.layer_norm(checker, 9, 1088, dtype, 0.0, False, True)
         checks.attention(checker, [3, 0, 1, 64, 65], 2, 32, dtype, rate=0.1)

@@ -1,4 +1,4 @@
-"""GELU and SiLU in NumPy float64, and the derivative of GELU."""
+"""GELU and SiLU in NumPy float64, and their derivatives."""
 
 import math
 
@@ -18,6 +18,11 @@ def _argument(s):
 def silu(s):
     with np.errstate(over="ignore"):
         return np.asarray(s, np.float64) * _sigmoid(s)
+
+
+def silu_slope(s):
+    with np.errstate(over="ignore"):
+        return _sigmoid(s) * (1.0 + s * _sigmoid(-s))
 
 
 def gelu(s, approximate):

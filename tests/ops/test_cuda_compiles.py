@@ -20,6 +20,7 @@ SOURCES = [
 # What is in each source.
 KERNELS = {
     "fused_bias_gelu": ("ForwardKernel", "BackwardKernel"),
+    "fused_gate": ("GateKernel",),
     "fused_residual_layer_norm_backward": ("BackwardKernel",),
     "fused_residual_layer_norm_forward": ("ForwardKernel",),
     "varlen_attention_backward": ("QueryGradientKernel", "KeyGradientKernel"),

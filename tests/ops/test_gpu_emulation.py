@@ -58,6 +58,7 @@ def emulated_gpu():
         ("tests/ops/emulated_gpu_cases.py", 3),
         ("tests/conformance/test_ops.py", 380),
         ("tests/ops/test_fused_bias_gelu.py", 6),
+        ("tests/ops/test_fused_gate.py", 7),
         ("tests/ops/test_fused_residual_layer_norm.py", 13),
         ("tests/ops/test_varlen_attention.py", 20),
         ("tests/ops/test_xla.py", 20),

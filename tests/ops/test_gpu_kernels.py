@@ -21,7 +21,7 @@ from bert_tf.ops import loading, native
 
 TYPES = ("bfloat16", "float16", "float32")
 pytestmark = pytest.mark.gpu
-OPS = ("FusedBiasGelu", "FusedResidualLayerNorm", "VarlenAttention")
+OPS = ("FusedBiasGelu", "FusedGate", "FusedResidualLayerNorm", "VarlenAttention")
 LIBRARY = loading._GPU_LIBRARY_PATH
 
 
@@ -109,7 +109,7 @@ def test_xla_takes_every_op_and_gradient_into_a_gpu_program(xla_library):
             y = ops.fused_bias_gelu(x, bias)
             y = ops.fused_residual_layer_norm(y, x, bias, bias, bias, dropout_rate=0.1, seed=3)
             z = ops.varlen_attention(qkv, row_splits, dropout_rate=0.1, seed=4)
-            loss = tf.reduce_sum(y) + tf.reduce_sum(z)
+            loss = tf.reduce_sum(ops.fused_gate(y, "silu")) + tf.reduce_sum(z)
         return tape.gradient(loss, [x, bias, qkv])
 
     x, bias = tf.ones([100, 768]), tf.ones([768])
@@ -125,6 +125,8 @@ def test_xla_takes_every_op_and_gradient_into_a_gpu_program(xla_library):
     assert sorted(calls(program)) == [
         ("FusedBiasGelu", rows),
         ("FusedBiasGeluGrad", f"{rows}, {vector}, {scratch('BiasGelu', 100, 768)}"),
+        ("FusedGate", "f32[100,384]"),
+        ("FusedGateGrad", rows),
         ("FusedResidualLayerNorm", f"{rows}, f32[100], f32[100]"),
         (
             "FusedResidualLayerNormGrad",
@@ -134,4 +136,4 @@ def test_xla_takes_every_op_and_gradient_into_a_gpu_program(xla_library):
         ("VarlenAttention", "f32[100,12,64], f32[100,12]"),
         ("VarlenAttentionGrad", f"f32[100,3,12,64], {scratch('VarlenAttention', 100, 12, 2, 0)}"),
     ]
-    assert program.count("api_version=API_VERSION_TYPED_FFI") == 6
+    assert program.count("api_version=API_VERSION_TYPED_FFI") == 8

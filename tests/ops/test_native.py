@@ -231,7 +231,7 @@ def test_many_threads_load_once(copy_of_native, monkeypatch):
 def test_the_built_library_holds_every_op():
     library = native.library()
     with_gradient = (
-        "fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention",
+        "fused_bias_gelu", "fused_gate", "fused_residual_layer_norm", "varlen_attention",
         "varlen_cross_attention",
     )  # fmt: skip
     for op in with_gradient:

@@ -32,6 +32,8 @@ def _cross_attention(x):
 OPS = {
     "fused_bias_gelu": lambda x: ops.fused_bias_gelu(x, VECTOR),
     "fused_bias_gelu tanh": lambda x: ops.fused_bias_gelu(x, VECTOR, approximate=True),
+    "fused_gate gelu": lambda x: ops.fused_gate(tf.concat([x, tf.sin(x)], axis=1), "gelu"),
+    "fused_gate silu": lambda x: ops.fused_gate(tf.concat([x, tf.sin(x)], axis=1), "silu"),
     "fused_residual_layer_norm": lambda x: ops.fused_residual_layer_norm(
         x, tf.sin(x), VECTOR, VECTOR, VECTOR
     ),

@@ -30,6 +30,14 @@ def _gelu_grad(dy, x, bias):
     return LIBRARY.bert_tf_fused_bias_gelu_grad(dy, x, bias)
 
 
+def _gate(x):
+    return LIBRARY.bert_tf_fused_gate(x, activation="silu")
+
+
+def _gate_grad(dy, x):
+    return LIBRARY.bert_tf_fused_gate_grad(dy, x, activation="silu")
+
+
 def _layer_norm(x, residual, bias, gamma, beta, seed=None):
     seed = tf.constant(0, tf.int64) if seed is None else seed
     return LIBRARY.bert_tf_fused_residual_layer_norm(
@@ -86,6 +94,34 @@ def test_gelu_gradient_refuses_shapes():
         _gelu_grad(_placeholder([3, 5]), _placeholder([2, 5]), _placeholder([5]))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         _gelu_grad(tf.zeros([3, 5]), tf.zeros([2, 5]), tf.zeros([5]))
+
+
+@requires_library
+def test_gate_shapes():
+    with tf.Graph().as_default():
+        p = _placeholder
+        assert _shapes(_gate(p([2, None, 6]))) == [[2, None, 3]]
+        assert _shapes(_gate(p([2, None]))) == [[2, None]]
+        assert _shapes(_gate(p(None))) == [None]
+        assert _shapes(_gate_grad(p([None, 3]), p([2, None]))) == [[2, 6]]
+        assert _shapes(_gate_grad(p(None), p([2, 6]))) == [[2, 6]]
+
+
+@requires_library
+@pytest.mark.parametrize(
+    ("dy", "x", "message"),
+    [
+        (None, [], r"`x` must have an even number of columns. Received: x.shape=\[\]"),
+        (None, [2, 5], r"`x` must have an even number of columns. Received: x.shape=\[2,5\]"),
+        ([2, 6], [2, 6], r"`dy` must have shape \[2,3\]. Received: dy.shape=\[2,6\]"),
+    ],
+)
+def test_gate_refuses_shapes(dy, x, message):
+    function, shapes = (_gate, [x]) if dy is None else (_gate_grad, [dy, x])
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
+        function(*map(_placeholder, shapes))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        function(*map(tf.zeros, shapes))
 
 
 @requires_library

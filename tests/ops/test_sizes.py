@@ -29,6 +29,9 @@ CASES = {
     "pack transposed": (
         lambda: native.library().bert_tf_pack_dense(tf.zeros([0, 2**62]), transposed=True), None
     ),
+    "gate of no columns": (
+        lambda: native.library().bert_tf_fused_gate(tf.zeros([LARGE, 0]), activation="silu"), None
+    ),
     "attention of no rows": (
         lambda: native.library().bert_tf_varlen_attention(
             tf.zeros([0, 3, LARGE, LARGE]), tf.constant([0, 0]), SEED, [], [], [], []

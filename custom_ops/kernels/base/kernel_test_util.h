@@ -243,6 +243,43 @@ inline double GeluReference(double s, bool approximate) {
   return s / (1.0 + std::exp(-2.0 * u));
 }
 
+// gelu'(s) in float64.
+inline double GeluSlopeReference(double s, bool approximate) {
+  if (!approximate) {
+    return 0.5 * std::erfc(-s * std::sqrt(0.5)) +
+           s * std::exp(-0.5 * s * s) / std::sqrt(2.0 * M_PI);
+  }
+  const double u = std::sqrt(2.0 / M_PI) * (s + 0.044715 * s * s * s);
+  const double u_slope = std::sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * s * s);
+  const double sigmoid = 1.0 / (1.0 + std::exp(-2.0 * u));
+  const double other = 1.0 / (1.0 + std::exp(2.0 * u));
+  return sigmoid + s * sigmoid * other * 2.0 * u_slope;
+}
+
+// The distance between float32 numbers near `value`.
+inline double Ulp(double value) {
+  int exponent;
+  std::frexp(value, &exponent);
+  return std::ldexp(1.0, exponent - 24);
+}
+
+// Every 256th float32 of both signs up to 30, and a few of every other exponent.
+inline std::vector<float> FloatsOfAllExponents() {
+  std::vector<float> inputs;
+  for (uint32_t bits = 0; bits < 0x7F800000u; bits += 0x00100000u) {
+    for (uint32_t sign : {0u, 0x80000000u}) {
+      const uint32_t step = bits >= 0x38000000u && bits < 0x42000000u ? 0x101u : 0x2FFFFu;
+      for (uint32_t low = 0; low < 0x00100000u; low += step) {
+        const uint32_t word = (bits + low) | sign;
+        float value;
+        std::memcpy(&value, &word, sizeof(value));
+        inputs.push_back(value);
+      }
+    }
+  }
+  return inputs;
+}
+
 // `count` normally distributed numbers times `scale`, rounded to T, at an address that is not
 // aligned to vectors (the first element of the buffer is not used).
 template <typename T>

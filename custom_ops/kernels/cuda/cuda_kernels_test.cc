@@ -9,6 +9,7 @@
 #include "custom_ops/kernels/base/kernel_test_util.h"
 #include "custom_ops/kernels/cuda/cuda_emulation.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
+#include "custom_ops/kernels/dense/fused_gate.h"
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 
@@ -129,6 +130,33 @@ void TestBiasGelu(int64_t rows, int64_t columns, bool approximate, bool aligned)
   CheckNear(gpu_dbias[0], dbias, 1e-6, context + "dbias");
   Check(SameBits(gpu_y[0], gpu_y[1]) && SameBits(gpu_dx[0], gpu_dx[1]) &&
             SameBits(gpu_dbias[0], gpu_dbias[1]),
+        context + "orders of threads");
+}
+
+template <typename T>
+void TestGate(int64_t rows, int64_t columns, DenseActivation activation, bool aligned) {
+  const std::string context = std::string("gate ") + TypeName<T>() + " [" + std::to_string(rows) +
+                              ", " + std::to_string(columns) + "] activation " +
+                              std::to_string(static_cast<int>(activation)) + " ";
+  std::mt19937 random(3);
+  Numbers<T> x(2 * rows * columns, aligned, random, 3.0f), y(rows * columns, aligned);
+  Numbers<T> dy(y.size(), aligned, random, 1.0f), dx(x.size(), aligned);
+  const SerialParallel serial;
+  FusedGate(serial, GateArgs<T>{nullptr, x.data(), rows, columns, activation, y.data()});
+  FusedGate(serial, GateArgs<T>{dy.data(), x.data(), rows, columns, activation, dx.data()});
+  Numbers<T> gpu_y[2] = {{y.size(), aligned}, {y.size(), aligned}};
+  Numbers<T> gpu_dx[2] = {x, {x.size(), aligned}};  // the first in place
+  const auto run_gate = [&](T* d, T* of_x, T* result) {
+    const GateArgs<Gpu> args{d, of_x, rows, columns, activation, result};
+    return BertTfCudaGate(kType<T>, args, nullptr);
+  };
+  InBothOrders([&](int run) { return run_gate(nullptr, x.data(), gpu_y[run].data()); });
+  InBothOrders([&](int run) {
+    return run_gate(dy.data(), run == 0 ? gpu_dx[0].data() : x.data(), gpu_dx[run].data());
+  });
+  CheckNear(gpu_y[0], y, 1e-6, context + "y");
+  CheckNear(gpu_dx[0], dx, 1e-6, context + "dx");
+  Check(SameBits(gpu_y[0], gpu_y[1]) && SameBits(gpu_dx[0], gpu_dx[1]),
         context + "orders of threads");
 }
 
@@ -376,6 +404,15 @@ void TestAll() {
   }
   TestBiasGelu<T>(0, 8, false, true);
   TestBiasGelu<T>(5, 0, false, true);
+
+  for (DenseActivation activation :
+       {DenseActivation::kGelu, DenseActivation::kApproximateGelu, DenseActivation::kSilu}) {
+    TestGate<T>(21, 264, activation, true);
+    TestGate<T>(9, 33, activation, true);  // no vectors
+    TestGate<T>(9, 64, activation, false);
+  }
+  TestGate<T>(0, 8, DenseActivation::kSilu, true);
+  TestGate<T>(5, 0, DenseActivation::kSilu, true);
 
   TestLayerNorm<T>(11, 768, 0.1f, true, true, true);
   TestLayerNorm<T>(40, 64, 0.5f, true, false, true);

@@ -1,8 +1,8 @@
 // The GPU kernels as functions of an element type, the arguments of the CPU kernels with pointers
 // into GPU memory, and a stream. They queue the work and return immediately: 0, or the cudaError_t
-// of the launch. fused_bias_gelu.h, fused_residual_layer_norm.h and varlen_attention.h describe the
-// formulas, which arguments may be null, and which outputs may be computed in place. They have C
-// names, with which benchmarks/cuda_kernels/launchers.py calls them.
+// of the launch. fused_bias_gelu.h, fused_gate.h, fused_residual_layer_norm.h and
+// varlen_attention.h describe the formulas, which arguments may be null, and which outputs may be
+// computed in place. They have C names, with which benchmarks/cuda_kernels/launchers.py calls them.
 //
 // The order of sums over rows depends only on the sizes and on whether the tensors are aligned to
 // 16 bytes. There are no atomics, so the results on GPUs of the same architecture have the same
@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <string>
 
+#include "custom_ops/kernels/dense/fused_gate.h"
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 
@@ -90,6 +91,8 @@ int BertTfCudaBiasGelu(int type, const bert_tf::BiasGeluArgs<bert_tf::Gpu>& args
 int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<bert_tf::Gpu>& args,
                            void* stream);
 int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns);
+
+int BertTfCudaGate(int type, const bert_tf::GateArgs<bert_tf::Gpu>& args, void* stream);
 
 int BertTfCudaResidualLayerNorm(int type, const bert_tf::ResidualLayerNormArgs<bert_tf::Gpu>& args,
                                 void* stream);

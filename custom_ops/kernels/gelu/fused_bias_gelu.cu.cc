@@ -10,8 +10,7 @@
 #include "custom_ops/kernels/cuda/cuda_column_sums.h"
 #include "custom_ops/kernels/cuda/cuda_dispatch.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
-#include "custom_ops/kernels/cuda/cuda_vec.h"
-#include "custom_ops/kernels/gelu/gelu.h"
+#include "custom_ops/kernels/gelu/cuda_gelu.h"
 
 namespace bert_tf::cuda {
 namespace {
@@ -19,63 +18,6 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kLaneColumns = 8;
 constexpr int kTileColumns = kWarp * kLaneColumns;
-
-// The forms of gelu.h for 16-bit storage types, which round the last digits of float32 away. The
-// argument of the exponential is a single float32, and there are so few instructions that the speed
-// is limited by memory.
-struct FastErfForm {
-  static constexpr float kLargest = ErfForm::kLargest;  // its exponential is treated as zero
-
-  static BERT_TF_DEVICE float Bell(float t) {  // exp(-t^2 / 2)
-    constexpr float kHalfLog2E = 0.721347520f;
-    return FastExp2(-kHalfLog2E * t * t);
-  }
-  // The ratio of ErfForm (gelu.h) with a fast quotient.
-  static BERT_TF_DEVICE float Ratio(float t) {
-    float p = 4.153178662e-3f;
-    p = p * t + 4.088080715e-2f;
-    p = p * t + 0.1839682265f;
-    p = p * t + 0.4392822632f;
-    p = p * t + 0.5f;
-    float q = 1.04103634e-2f;
-    q = q * t + 0.1024791038f;
-    q = q * t + 0.4714062798f;
-    q = q * t + 1.205544595f;
-    q = q * t + 1.676449533f;
-    q = q * t + 1.0f;
-    return p * FastReciprocal(q);
-  }
-  static BERT_TF_DEVICE float TailTimesT(float t) { return Bell(t) * (t * Ratio(t)); }
-  static BERT_TF_DEVICE float Slope(float t) {
-    constexpr float kInvSqrt2Pi = 0.398942280f;
-    return Bell(t) * (Ratio(t) - kInvSqrt2Pi * t);
-  }
-};
-
-struct FastTanhForm {
-  static constexpr float kLargest = TanhForm::kLargest;
-
-  static BERT_TF_DEVICE float Exponential(float t) {  // exp(-2 u(t))
-    constexpr float k0 = 2.30220818f;                 // 2 sqrt(2 / pi) log2(e)
-    constexpr float k1 = 0.102943240f;                // that times 0.044715
-    return FastExp2(-t * (k1 * (t * t) + k0));
-  }
-  static BERT_TF_DEVICE float TailTimesT(float t) {
-    const float e = Exponential(t);
-    return t * e * FastReciprocal(1.0f + e);
-  }
-  static BERT_TF_DEVICE float Slope(float t) {
-    const float e = Exponential(t);
-    const float inverse = FastReciprocal(1.0f + e);
-    const float a_slope = 3.0f * TanhForm::kHigh1 * (t * t) + TanhForm::kHigh0;
-    return e * inverse * (1.0f - t * a_slope * inverse);
-  }
-};
-
-template <typename T, bool kApproximate>
-using FormOf = std::conditional_t<std::is_same<T, float>::value,
-                                  std::conditional_t<kApproximate, TanhForm, ErfForm>,
-                                  std::conditional_t<kApproximate, FastTanhForm, FastErfForm>>;
 
 // The division of the rows, which depends only on the sizes.
 struct RowTiles {
@@ -125,7 +67,7 @@ template <typename T, bool kApproximate, int kWidth>
 __global__ void __launch_bounds__(kWarps* kWarp)
     ForwardKernel(const T* x, const T* bias, int64_t rows, int64_t columns, int64_t rows_in_block,
                   T* y) {
-  using Form = FormOf<T, kApproximate>;
+  using Form = std::conditional_t<kApproximate, TanhFormOf<T>, ErfFormOf<T>>;
   constexpr int kRows = sizeof(T) == 2 ? 4 : 2;  // 64 bytes in flight per lane
   const LaneView<kWidth> view(rows, rows_in_block);
   constexpr int kPacks = LaneView<kWidth>::kPacks;
@@ -166,7 +108,7 @@ template <typename T, bool kApproximate, int kWidth>
 __global__ void __launch_bounds__(kWarps* kWarp)
     BackwardKernel(const T* dy, const T* x, const T* bias, int64_t rows, int64_t columns,
                    int64_t rows_in_block, T* dx, float* partial) {
-  using Form = FormOf<T, kApproximate>;
+  using Form = std::conditional_t<kApproximate, TanhFormOf<T>, ErfFormOf<T>>;
   constexpr int kRows = sizeof(T) == 2 ? 2 : 1;
   const LaneView<kWidth> view(rows, rows_in_block);
   constexpr int kPacks = LaneView<kWidth>::kPacks;

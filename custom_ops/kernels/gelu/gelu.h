@@ -1,4 +1,4 @@
-// Both forms of gelu and of its slope, and silu, for one vector. In a .cu.cc file, a vector is one
+// Both forms of gelu, silu, and their slopes, for one vector. In a .cu.cc file, a vector is one
 // number.
 #pragma once
 
@@ -93,6 +93,13 @@ BERT_TF_INLINE Vec SigmoidTailTimesT(const ExpParts& e, Vec t) {
   return ScaleByPowerOfTwo(e.mantissa * quotient, e.exponent);
 }
 
+// e / (1 + e) * (1 - t_slope / (1 + e)): the slope of the tail with e = exp(-a(t)) and
+// t_slope = t * a'(t)
+BERT_TF_INLINE Vec SigmoidSlope(const ExpParts& e, Vec t_slope) {
+  const Vec inverse = 1.0f / (1.0f + ScaleByPowerOfTwo(e.mantissa, e.exponent));
+  return ScaleByPowerOfTwo(e.mantissa * (inverse * (1.0f - t_slope * inverse)), e.exponent);
+}
+
 // The tanh form, with sigmoid(2 u):
 //   a(t) = 2 u(t) = t * (k0 + k1 t^2),  e = exp(-a),  tail(t) = e / (1 + e)
 //   tail'(t) = -a'(t) * tail / (1 + e),  a'(t) = k0 + 3 k1 t^2
@@ -120,10 +127,8 @@ struct TanhForm {
   static BERT_TF_INLINE Vec TailTimesT(Vec t) { return SigmoidTailTimesT(Exponential(t), t); }
 
   static BERT_TF_INLINE Vec Slope(Vec t) {
-    const ExpParts e = Exponential(t);
-    const Vec inverse = 1.0f / (1.0f + ScaleByPowerOfTwo(e.mantissa, e.exponent));
     const Vec a_slope = (3.0f * kHigh1) * (t * t) + (kHigh0 + kLow0);
-    return ScaleByPowerOfTwo(e.mantissa * (inverse * (1.0f - t * a_slope * inverse)), e.exponent);
+    return SigmoidSlope(Exponential(t), t * a_slope);
   }
 };
 
@@ -135,6 +140,8 @@ struct SiluForm {
   static BERT_TF_INLINE Vec TailTimesT(Vec t) {
     return SigmoidTailTimesT(ExpInParts(-t, Vec{}), t);
   }
+
+  static BERT_TF_INLINE Vec Slope(Vec t) { return SigmoidSlope(ExpInParts(-t, Vec{}), t); }
 };
 
 template <typename Form>
