@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.text import code_points
 from bert_tf.text.code_points import CodePoints, CodePointTable, SparseTable
-from bert_tf.text.unicode_tables import hugging_face_data, unicode_data
+from bert_tf.text.unicode_tables import hugging_face_data, hugging_face_decomposition
 
 
 def composed(points: CodePoints) -> CodePoints:
@@ -31,14 +31,10 @@ class _Tables:
     """
 
     def __init__(self):
-        properties = hugging_face_data().properties
-        full = unicode_data().mappings["nfd"]
-        rules = {char: to for char, to in full.items() if not properties["unassigned"][ord(char)]}
-        classes = np.where(properties["unassigned"], 0, unicode_data().properties["combining"])
+        rules, classes = hugging_face_decomposition()
+        excluded = hugging_face_data().properties["excluded"]
         composites = {
-            to: char
-            for char, to in rules.items()
-            if len(to) > 1 and not properties["excluded"][ord(char)]
+            to: char for char, to in rules.items() if len(to) > 1 and not excluded[ord(char)]
         }
         pairs = {
             code_points.pair(ord(composites.get(to[:-1], to[0])), ord(to[-1])): ord(char)

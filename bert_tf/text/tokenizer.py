@@ -16,6 +16,7 @@ from bert_tf.text import tokenizer_config, tokenizer_files
 from bert_tf.text.kept_whole import NUMBER, KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import SPECIAL_TOKENS, Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs
+from bert_tf.text.unicode_tables import CHARACTER_RULES, GOOGLE
 from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, read_vocabulary
 from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import WordPiece
@@ -58,6 +59,9 @@ class BertTokenizer(Tokenizer):
         has_segments: Whether the segment ids of the second segment are 1. If not, all are 0. None
             means that they are if `separators` is 1.
         additional_special_tokens: Pieces that are never split in a text, apart from those above.
+        character_rules: Which characters are removed, lower-cased, marks, punctuation or
+            ideographs: "google" follows google-research/bert, "huggingface" its `tokenizers`, which
+            removes private-use characters, knows an earlier Unicode and has no final sigma.
 
     Attributes:
         unk_token_id, sep_token_id, pad_token_id, cls_token_id, mask_token_id: The ids of these
@@ -105,6 +109,7 @@ class BertTokenizer(Tokenizer):
         separators: int = 1,
         has_segments: bool | None = None,
         additional_special_tokens: Sequence[str] = (),
+        character_rules: str = GOOGLE,
     ):
         source = None
         if isinstance(vocabulary, (str, os.PathLike)):
@@ -113,6 +118,8 @@ class BertTokenizer(Tokenizer):
             vocabulary = list(vocabulary)
             check_vocabulary(vocabulary)
         require(separators in (1, 2), "must be 1 or 2", separators=separators)
+        rule = f"must be one of {CHARACTER_RULES}"
+        require(character_rules in CHARACTER_RULES, rule, character_rules=character_rules)
         check_limits(max_input_chars_per_word=max_input_chars_per_word)
         ids = {piece: index for index, piece in enumerate(vocabulary)}
         options = (max_length, truncation_side, errors, split_special_tokens)
@@ -130,6 +137,7 @@ class BertTokenizer(Tokenizer):
         self.separators = separators
         self.has_segments = separators == 1 if has_segments is None else has_segments
         self.additional_special_tokens = list(additional_special_tokens)
+        self.character_rules = character_rules
         optional = [name for name in _OPTIONAL_TOKENS if getattr(self, name) is None]
         names = [name for name in (*SPECIAL_TOKENS, "number_token") if name not in optional]
         way_out = ", or mask_token=None if it has no mask token"
@@ -149,7 +157,8 @@ class BertTokenizer(Tokenizer):
             patterns[NUMBER] = self.token_to_id(self.number_token)
         lowercase, strip_accents = self.lowercase, self.strip_accents
         strip_accents = lowercase if strip_accents is None else strip_accents
-        splitter = WordSplitter(lowercase, strip_accents, self.split_on_cjk, self.errors)
+        options = self.split_on_cjk, self.errors, self.character_rules
+        splitter = WordSplitter(lowercase, strip_accents, *options)
         options = splitter, self.unk_token, self.max_input_chars_per_word
         return _graphs_of(tuple(patterns.items()), tuple(self.vocabulary), *options)
 

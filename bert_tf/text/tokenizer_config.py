@@ -30,6 +30,7 @@ from bert_tf.base.json_schema import (
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.text.packing import TRUNCATION_SIDES
 from bert_tf.text.tokenizer_json import ADDED_TOKEN, MOST_ADDED_TOKENS
+from bert_tf.text.unicode_tables import CHARACTER_RULES
 from bert_tf.text.vocabulary import CONTINUATION
 
 CONFIG_FILE = "tokenizer_config.json"
@@ -38,9 +39,10 @@ NO_LIMIT = 10**9
 ERRORS = ("strict", "replace")  # what to do with text that is not UTF-8
 TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "number_token")
 TWO_SEPARATORS = "MPNetTokenizer"  # Hugging Face's class with two between the segments of a pair
-# Constructor argument -> key. Hugging Face does not know the last three, but keeps them.
+# Constructor argument -> key. Hugging Face does not know the last four, but keeps them.
 _SAME_KEYS = ("strip_accents", "split_special_tokens", "truncation_side")
 _SAME_KEYS += ("additional_special_tokens", *TOKENS, "max_input_chars_per_word", "errors")
+_SAME_KEYS += ("character_rules",)
 _KEYS = {
     "lowercase": "do_lower_case",
     "split_on_cjk": "tokenize_chinese_chars",
@@ -67,6 +69,7 @@ ARGUMENTS = object_of(
         "max_input_chars_per_word": may_lack(integer(least=1)),
         "separators": may_lack(one_of(1, 2)),
         "has_segments": optional(FLAG),
+        "character_rules": may_lack(one_of(*CHARACTER_RULES)),
         "additional_special_tokens": may_lack(list_of(_PIECE, most=MOST_ADDED_TOKENS)),
         **dict.fromkeys(TOKENS[:4], may_lack(_PIECE)),
         **dict.fromkeys(TOKENS[4:], optional(_PIECE)),
@@ -92,6 +95,7 @@ _CONFIG = object_of(
         "truncation_side": optional(one_of(*TRUNCATION_SIDES)),
         "max_input_chars_per_word": optional(integer(least=1)),
         "errors": optional(one_of(*ERRORS)),
+        "character_rules": optional(one_of(*CHARACTER_RULES)),
         "model_input_names": optional(list_of(text())),
         "added_tokens_decoder": optional(mapping_of(ADDED_TOKEN)),
         **dict.fromkeys(_SPECIAL, optional(either(list_of(_NAMED), mapping_of(_NAMED)))),
@@ -131,20 +135,24 @@ _SUPPORTED = object_of(
         "word_tokenizer_type": optional(one_of("basic")),
         "subword_tokenizer_type": optional(one_of("wordpiece")),
         "sp_model_kwargs": optional(object_of({}, only=True)),
-        **dict.fromkeys(("add_bos_token", "add_eos_token"), optional(one_of(False))),
     }
 )
+_ADDS_ENDS = ("add_bos_token", "add_eos_token")
+_NO_ENDS = object_of(dict.fromkeys(_ADDS_ENDS, optional(one_of(False))))
 
 
-def read(directory: str | os.PathLike) -> dict[str, Any]:
+def read(directory: str | os.PathLike, may_add_ends: bool = False) -> dict[str, Any]:
     """Returns the `tokenizer_config.json` of a directory, or no keys if there is none.
 
     Raises `DataError` if it cannot be read, and `ConfigError` if it says that text becomes ids in a
-    way that is not supported.
+    way that is not supported. With `may_add_ends`, it may add a token at both ends of a text, as
+    the `post_processor` does anyway.
     """
     path = os.path.join(directory, CONFIG_FILE)
     config = read_json_if_any(path, _CONFIG, DataError)
     check(config, _SUPPORTED, path, ConfigError)
+    if not (may_add_ends and all(config.get(key) is True for key in _ADDS_ENDS)):
+        check(config, _NO_ENDS, path, ConfigError)
     if config.get("tokenizer_class") is None:
         path = os.path.join(directory, "config.json")
         check(read_json_if_any(path, OBJECT, DataError), _MODEL, path, ConfigError)

@@ -67,8 +67,7 @@ def read(
     config = tokenizer_config.read(directory)
     options = _merged(options, tokenizer_config.options(config), directory)
     if config and not (definition or os.path.exists(os.path.join(directory, _ORIGINAL_FILE))):
-        limit = tokenizer_json.MAX_INPUT_CHARS_PER_WORD
-        options.setdefault("max_input_chars_per_word", limit)
+        options = {**tokenizer_json.HUGGING_FACE_OPTIONS, **options}
     is_given = vocabulary is not None and vocabulary != path
     vocabulary = find(directory) if vocabulary is None else vocabulary
     if vocabulary is None:

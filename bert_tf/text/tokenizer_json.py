@@ -22,6 +22,7 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.errors import ConfigError, DataError, naming
+from bert_tf.text.unicode_tables import HUGGING_FACE
 from bert_tf.text.vocabulary import CONTINUATION
 
 MOST_ADDED_TOKENS = 500
@@ -41,8 +42,9 @@ _DEFAULTS = {
     "Strip": {"strip_left": False, "strip_right": False},
 }
 _TEXT = None  # the place of a text among tokens
-# tokenizers, wordpiece/mod.rs; also of the tokenizers that transformers makes of a vocab.txt.
-MAX_INPUT_CHARS_PER_WORD = 100
+# How `tokenizers` differs from google-research/bert: the first is from wordpiece/mod.rs. It is the
+# same in the tokenizers that transformers makes of a vocab.txt.
+HUGGING_FACE_OPTIONS = {"max_input_chars_per_word": 100, "character_rules": HUGGING_FACE}
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 ADDED_TOKEN = object_of({"content": PIECE, **dict.fromkeys(_FLAGS, may_lack(FLAG))})
 # What `BertTokenizer` can do.
@@ -199,7 +201,7 @@ def wordpiece_options(content: Mapping[str, Any], path: str | os.PathLike) -> di
     check(content, _SUPPORTED, path, ConfigError)
     check(content, _DEFINITION, path, DataError)
     model, normalizer = content.get("model", {}), content.get("normalizer", {})
-    found = {"max_input_chars_per_word": MAX_INPUT_CHARS_PER_WORD}
+    found = dict(HUGGING_FACE_OPTIONS)
     found |= {key: model[key] for key in _MODEL if key in model}
     flags = {name: normalizer.get(key) for name, key in _NORMALIZER.items()}
     found |= {name: value for name, value in flags.items() if value is not None}

@@ -2,7 +2,8 @@
 
 Every rule of google-research/bert's `tokenization.py`, except for the final sigma and the order of
 combining marks, is a function of single code points. Their results are combined into one int32
-entry per code point, so that one lookup in the graph replaces a loop of the original.
+entry per code point, so that one lookup in the graph replaces a loop of the original. Hugging
+Face's `tokenizers` has the same rules with other characters (`word_data`).
 
 Layout of an entry: the low `PAYLOAD_SHIFT` bits are the flags below, the others a signed payload:
 what to add to the code point to get its normalized form or, if `EXPANDS` is set, its rule in
@@ -48,6 +49,8 @@ CJK_BLOCKS = (
 )
 
 HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
+
+GOOGLE, HUGGING_FACE = CHARACTER_RULES = ("google", "huggingface")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,18 +112,53 @@ def _read_data(name: str, decomposed: str) -> UnicodeData:
     return UnicodeData(header.split()[-1], properties, mappings)
 
 
+def hugging_face_decomposition() -> tuple[dict[str, str], np.ndarray]:
+    """Returns the NFD of characters and their combining classes, for Hugging Face's `tokenizers`.
+
+    Its Unicode version is earlier than that of `unicode_data`.
+    """
+    unassigned = hugging_face_data().properties["unassigned"]
+    full = unicode_data().mappings["nfd"]
+    rules = {char: to for char, to in full.items() if not unassigned[ord(char)]}
+    return rules, np.where(unassigned, 0, unicode_data().properties["combining"])
+
+
+@functools.cache
+def word_data(character_rules: str) -> UnicodeData:
+    """Returns the properties of characters by which one of `CHARACTER_RULES` makes words."""
+    if character_rules == GOOGLE:
+        ideograph = np.zeros(NUM_CODE_POINTS, bool)
+        for first, last in CJK_BLOCKS:
+            ideograph[first : last + 1] = True
+        properties = {**unicode_data().properties, "ideograph": ideograph}
+        return dataclasses.replace(unicode_data(), properties=properties)
+    data, no = hugging_face_data(), np.zeros(NUM_CODE_POINTS, bool)
+    nfd, combining = hugging_face_decomposition()
+    # Matches tokenizers, normalizer.rs, `lowercase`: no sigma is final, as if nothing were cased.
+    properties = data.properties | {"combining": combining, "cased": no, "ignorable": no}
+    return UnicodeData(data.version, properties, {"lower": data.mappings["lower"], "nfd": nfd})
+
+
 @functools.cache
 def character_table(
-    lowercase: bool, decompose: bool, strip_marks: bool, split_on_cjk: bool
+    lowercase: bool,
+    decompose: bool,
+    strip_marks: bool,
+    split_on_cjk: bool,
+    character_rules: str = GOOGLE,
 ) -> CharacterTable:
     """Builds the table for one kind of normalization, once.
 
     The normalized form may be lower case, and decomposed (NFD) without marks (category Mn); CJK
-    ideographs may be marked as separate words.
+    ideographs may be marked as separate words. `character_rules` is one of `CHARACTER_RULES`.
     """
-    properties, mappings = unicode_data().properties, unicode_data().mappings
+    data = word_data(character_rules)
+    properties, mappings = data.properties, data.mappings
     lower = mappings["lower"] if lowercase else {}
     decomposition = mappings["nfd"] if decompose else {}
+    # Matches tokenizers, normalizers/bert.rs, which decomposes before it lower-cases.
+    in_order = lower, decomposition
+    first, second = in_order if character_rules == GOOGLE else in_order[::-1]
     mark, combining = properties["mark"], properties["combining"]
     removed = dict.fromkeys(np.flatnonzero(mark).tolist() if strip_marks else ())
     is_moved = (combining > 0) & ~mark
@@ -131,15 +169,14 @@ def character_table(
     if decompose:
         flags += REORDERS * is_moved
     if split_on_cjk:
-        for first, last in CJK_BLOCKS:
-            flags[first : last + 1] += CJK
+        flags += CJK * properties["ideograph"]
     payload = np.zeros(NUM_CODE_POINTS, np.int32)
     expansions: list[str] = []
     if strip_marks:
         flags[mark] &= ~KEPT
     for char in sorted({*lower, *decomposition}):
         code_point = ord(char)
-        result = "".join(decomposition.get(c, c) for c in lower.get(char, char)).translate(removed)
+        result = "".join(second.get(c, c) for c in first.get(char, char)).translate(removed)
         if not moved.isdisjoint(result):
             flags[code_point] |= REORDERS
         if not result:

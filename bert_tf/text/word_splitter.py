@@ -1,7 +1,8 @@
 """Splits text into the words of google-research/bert's `BasicTokenizer`, with stock TensorFlow ops.
 
 Every rule of `tokenization.py` is a vector operation on the code points of a batch, usually one
-lookup in a table of `unicode_tables`, in linear time and with one fixed Unicode version.
+lookup in a table of `unicode_tables`, in linear time and with one fixed Unicode version. Hugging
+Face's rules differ only in this table.
 
 Glossary: `B` strings, `C` code points of all strings, `K` normalized code points that are kept,
 `W` words of all strings.
@@ -44,6 +45,7 @@ class WordSplitter:
         split_on_cjk: Whether each CJK ideograph is a separate word.
         errors: "strict" refuses strings that are not valid UTF-8. "replace" reads each malformed
             part as U+FFFD, which is then removed.
+        character_rules: See `BertTokenizer`.
 
     Example:
         >>> WordSplitter(lowercase=True, strip_accents=True).ragged_words(tf.constant(["Él, no"]))
@@ -54,6 +56,12 @@ class WordSplitter:
     strip_accents: bool = True
     split_on_cjk: bool = True
     errors: str = "strict"
+    character_rules: str = unicode.GOOGLE
+
+    def table(self, decompose: bool, strip_marks: bool) -> unicode.CharacterTable:
+        """Returns the table of characters for these steps of the normalization."""
+        others = self.split_on_cjk, self.character_rules
+        return unicode.character_table(self.lowercase, decompose, strip_marks, *others)
 
     def ragged_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the words of `texts` (strings `[B]`) as ragged strings `[B, (words)]`."""
@@ -66,9 +74,7 @@ class WordSplitter:
         return _traced_split(self)(texts)
 
     def _split(self, texts: tf.Tensor) -> Words:
-        table = unicode.character_table(
-            self.lowercase, self.strip_accents, self.strip_accents, self.split_on_cjk
-        )
+        table = self.table(self.strip_accents, self.strip_accents)
         decoded = tf.strings.unicode_decode(texts, "UTF-8")
         code_points, row_splits = decoded.values, decoded.row_splits  # [C], [B+1]
         rows = row_ids(decoded.row_splits)  # [C]
@@ -116,8 +122,7 @@ class WordSplitter:
             return _expand(table, code_points, entries)
 
         def reordering():
-            full = unicode.character_table(self.lowercase, True, False, self.split_on_cjk)
-            return _decompose_in_order(full, code_points, runs)
+            return _decompose_in_order(self.table(True, False), code_points, runs)
 
         special = tf.reduce_any(_has(entries, unicode.EXPANDS | unicode.REORDERS))
         reorders = tf.reduce_any(_has(entries, unicode.REORDERS))

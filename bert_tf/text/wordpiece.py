@@ -23,6 +23,7 @@ References: google-research/bert `tokenization.py`; Song et al., "Fast WordPiece
 arXiv 2012.15524.
 """
 
+import dataclasses
 import functools
 import re
 import unicodedata
@@ -75,9 +76,9 @@ class FastCharacters(NamedTuple):
 
 
 @functools.cache
-def fast_characters(lowercase: bool, strip_accents: bool, split_on_cjk: bool) -> FastCharacters:
+def fast_characters(splitter: WordSplitter) -> FastCharacters:
     """Tries the characters with the options of a `WordSplitter`."""
-    table = unicode.character_table(lowercase, strip_accents, strip_accents, split_on_cjk)
+    lowercase, table = splitter.lowercase, splitter.table(*[splitter.strip_accents] * 2)
     # Another version of ICU may know more about the characters that are not assigned here.
     tried = [c for part in _TRIED for c in part if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
     code_points = np.array(tried, np.int32)
@@ -187,9 +188,8 @@ class WordPiece(PieceModel):
 
     @functools.cached_property
     def _fast_characters(self) -> FastCharacters:
-        splitter = self.splitter
-        options = splitter.lowercase, splitter.strip_accents, splitter.split_on_cjk
-        characters = fast_characters(*options)
+        # `errors` does not matter to characters.
+        characters = fast_characters(dataclasses.replace(self.splitter, errors="strict"))
         if self.max_input_chars_per_word < MAX_UTF8_BYTES:  # one character may be too long
             characters = characters._replace(any_length=ASCII)
         return characters

@@ -52,6 +52,14 @@ def main() -> None:
         return is_later and decompose(char) == char
 
     split = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str
+    flags = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+
+    def bert(flag: str):
+        """One step of BERT's normalization."""
+        return normalizers.BertNormalizer(**{name: name == flag for name in flags}).normalize_str
+
+    clean, part, strip = map(bert, flags[:3])
+    words = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
     print(f"# tokenizers {tokenizers.__version__}")
     print("# Made by tests/text/make_hugging_face_data.py; kind, first, last, values")
     predicates = {
@@ -62,6 +70,11 @@ def main() -> None:
         "prepend": lambda char: plain(char + "\xa0\u0301").endswith("\u0301"),
         "unassigned": is_unassigned,
         "excluded": lambda char: len(decompose(char)) > 1 and compose(char) != char,
+        "control": lambda char: clean(char) == "",
+        "space": lambda char: clean(char) == " ",
+        "mark": lambda char: strip(char) == "",
+        "punctuation": lambda char: len(words(f"a{char}a")) == 3,
+        "ideograph": lambda char: part(char) == f" {char} ",
     }
     for kind, predicate in predicates.items():
         for first, last, _ in ranges(predicate):

@@ -1,4 +1,4 @@
-"""The ids of google-research/bert, id for id, against the oracle."""
+"""The ids of google-research/bert, id for id, against the oracle; those of `tokenizers`, too."""
 
 import bz2
 import functools
@@ -8,7 +8,8 @@ import re
 import pytest
 import tensorflow as tf
 
-from bert_tf.text import BertTokenizer
+from bert_tf.text import BertTokenizer, load_tokenizer
+from bert_tf.text.unicode_tables import HUGGING_FACE
 from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import ASCII, fast_characters
 from tests.text import fuzz, oracle
@@ -44,7 +45,11 @@ def expected_words(text, *mode):
     words = oracle.basic_tokens(text, *mode)
     if writes_noncharacters():
         return words
-    return ["".join("\ufffd" if is_noncharacter(c) else c for c in word) for word in words]
+    return ["".join(map(as_written, word)) for word in words]
+
+
+def as_written(char):
+    return "\ufffd" if is_noncharacter(char) else char
 
 
 @functools.cache
@@ -98,6 +103,12 @@ def test_words_of_fuzzed_strings(lowercase, strip_accents, split_on_cjk, is_full
         assert_same(texts, received, expected)
 
 
+def is_tried(char):
+    """Whole planes hold nothing but unassigned or private characters: a sample of those will do."""
+    code = ord(char)
+    return code < 0x33000 or 0xE0000 <= code < 0xE0200 or code % 997 == 0
+
+
 @pytest.mark.parametrize(
     "lowercase, strip_accents, split_on_cjk",
     [MODES[0], *(pytest.param(*mode, marks=pytest.mark.full) for mode in MODES[1:])],
@@ -109,10 +120,7 @@ def test_every_code_point(lowercase, strip_accents, split_on_cjk):
     )
     changed = oracle.changed_code_points()
     chars = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000 and chr(c) not in changed]
-    # Whole planes hold nothing but unassigned or private characters: a sample of those will do.
-    chars = [
-        c for c in chars if ord(c) < 0x33000 or 0xE0000 <= ord(c) < 0xE0200 or ord(c) % 997 == 0
-    ]
+    chars = [*filter(is_tried, chars)]
     texts = [
         " ".join(
             f"A{c}B \u0391\u03a3{c} {c}\u03a3 \u0391{c}\u03a3{c}\u0392"
@@ -138,7 +146,7 @@ def test_real_texts(tokenizer, materials, is_full):
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_every_fast_character(lowercase):
     """The fast path and the exact one, with a vocabulary that has a piece for each character."""
-    ranges = fast_characters(lowercase, lowercase, True).all.removeprefix(ASCII)
+    ranges = fast_characters(WordSplitter(lowercase, lowercase)).all.removeprefix(ASCII)
     ranges = [range(int(a, 16), int(b, 16) + 1) for a, b in RANGE.findall(ranges)]
     code_points = [code_point for part in ranges for code_point in part]
     assert len(code_points) > 30_000
@@ -161,6 +169,44 @@ def test_longest_word(tokenizer, limit):
     expected = expected_ids(tokenizer, texts, max_input_chars_per_word=limit)
     assert_same(texts, shorter.tokenize(texts).to_list(), expected)
     assert_same(texts, shorter.tokenize_with_offsets(texts).ids.to_list(), expected)
+
+
+def test_ids_of_hugging_face(materials, is_full):
+    """A directory with a `tokenizer.json` gives the ids of `tokenizers`."""
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
+    expected = tokenizers.Tokenizer.from_file(str(materials / "minilm" / "tokenizer.json"))
+    expected.no_truncation()
+    expected.no_padding()
+    tokenizer = load_tokenizer(materials / "minilm").keeping_special_tokens
+    inserted = ["\ue000", "\uf8ff", "\U000f0000", "\U0010fffd", "ΣΑΣ", "\U0002b820", "\U0001fae8"]
+    for texts in fuzz.batches(MANY if is_full else FEW, inserted):
+        encodings = expected.encode_batch(texts, add_special_tokens=False)
+        encodings = [encoding.ids for encoding in encodings]
+        assert_same(texts, tokenizer.tokenize(texts).to_list(), encodings)
+        assert_same(texts, tokenizer.tokenize_with_offsets(texts).ids.to_list(), encodings)
+
+
+@pytest.mark.parametrize(
+    "lowercase, strip_accents, split_on_cjk",
+    [pytest.param(*mode, marks=pytest.mark.full) for mode in MODES],
+)
+def test_every_code_point_of_hugging_face(lowercase, strip_accents, split_on_cjk):
+    """Each code point between letters, next to a sigma, and before marks that NFD reorders."""
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
+    strip = lowercase if strip_accents is None else strip_accents
+    splitter = WordSplitter(lowercase, strip, split_on_cjk, character_rules=HUGGING_FACE)
+    normalizer = tokenizers.normalizers.BertNormalizer(True, split_on_cjk, strip, lowercase)
+    split = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    chars = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    chars = [*filter(is_tried, chars)]
+    for start in range(0, len(chars), 2**16):
+        texts = [f"A{c}B {c} Α{c}Σ{c} a\u302e\u0301{c}\u0323" for c in chars[start : start + 2**16]]
+        received = splitter.ragged_words(tf.constant(texts)).to_list()
+        received = [[word.decode() for word in row] for row in received]
+        expected = [[word for word, _ in split(normalizer.normalize_str(text))] for text in texts]
+        if not writes_noncharacters():
+            expected = [["".join(map(as_written, word)) for word in row] for row in expected]
+        assert_same(texts, received, expected)
 
 
 def test_offsets_point_at_the_piece(tokenizer, is_full):

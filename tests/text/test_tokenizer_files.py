@@ -103,12 +103,30 @@ def test_ids_follow_the_definition(parts, tmp_path):
     assert load_tokenizer(tmp_path / "saved").get_config() == tokenizer.get_config()
 
 
-def test_longest_words_of_a_directory(tmp_path):
+def test_whose_words_a_directory_has(tmp_path):
     """200 characters are google-research/bert's limit; Hugging Face's is 100."""
+
+    def rules():
+        tokenizer = BertTokenizer.from_pretrained(tmp_path)
+        return tokenizer.max_input_chars_per_word, tokenizer.character_rules
+
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
-    assert BertTokenizer.from_pretrained(tmp_path).max_input_chars_per_word == 200
+    assert rules() == (200, "google")
+    BertTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert rules() == (200, "google")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
-    assert BertTokenizer.from_pretrained(tmp_path).max_input_chars_per_word == 100
+    assert rules() == (100, "huggingface")
+    (tmp_path / "bert_config.json").write_text("{}")
+    assert rules() == (200, "google")
+    write(tmp_path, wordpiece_definition())
+    assert rules() == (100, "huggingface")
+    texts = ["a\ue000a", "\ue000", "aΑΣ"]
+    tokenizer = load_tokenizer(tmp_path)
+    assert rows_of(tokenizer, texts) == theirs(wordpiece_definition(), texts)
+    google = BertTokenizer.from_pretrained(tmp_path, character_rules="google")
+    assert google.tokenize(texts[:2]).to_list() == [[1], [1]]
+    with pytest.raises(UserError, match="`character_rules` must be one of"):
+        BertTokenizer.from_pretrained(tmp_path, character_rules="bert")
     write(tmp_path, wordpiece_definition(**changed("model", max_input_chars_per_word=50)))
     assert BertTokenizer.from_pretrained(tmp_path).max_input_chars_per_word == 50
     assert BertTokenizer.from_pretrained(tmp_path, max_input_chars_per_word=9).tokenize(
@@ -241,3 +259,14 @@ def test_configuration_of_byte_pairs(tmp_path):
     ):
         with pytest.raises(UserError, match="<e>|tokenizer_class|sp_model_kwargs"):
             load_tokenizer(write(tmp_path, definition, **config))
+
+
+def test_tokens_at_both_ends(tmp_path):
+    """The `post_processor` adds them; transformers 5.24 gives the ids that it says, too."""
+    both, definition = {"add_bos_token": True, "add_eos_token": True}, bpe_definition(MERGES)
+    expected = load_tokenizer(write(tmp_path, definition))
+    tokenizer = load_tokenizer(write(tmp_path, definition, **both))
+    assert tokenizer.get_config() == expected.get_config()
+    for made, config in ((definition, {"add_bos_token": True}), (wordpiece_definition(), both)):
+        with pytest.raises(UserError, match="`add_bos_token`"):
+            load_tokenizer(write(tmp_path, made, **config))
