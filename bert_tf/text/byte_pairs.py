@@ -1,13 +1,13 @@
 """Byte-level byte-pair encoding in the graph, as Hugging Face's `tokenizers` computes it.
 
 Text is split by the pattern of GPT-2 or Llama 3. The bytes of all different words are merged
-together, in each round all pairs of the lowest rank in their word.
+together.
 
 Glossary: `B` strings, `U` different words, `S` symbols of all different words, `T` pieces of a
 string.
 
 References: Sennrich et al., arXiv 1508.07909; openai/gpt-2 `encoder.py`; huggingface/tokenizers
-`byte_level.rs` and `bpe/word.rs`.
+`byte_level.rs`.
 """
 
 import functools
@@ -18,13 +18,13 @@ import tensorflow as tf
 from bert_tf.base.ragged_rows import kept_values, repeated, row_ids
 from bert_tf.errors import DataError, user_error
 from bert_tf.text import code_points
-from bert_tf.text.code_points import PlacedIds, SparseTable, StringTable, checked
+from bert_tf.text.code_points import PlacedIds, StringTable, checked
 from bert_tf.text.kept_whole import CUT
+from bert_tf.text.merges import Merges
 from bert_tf.text.subword_definition import Parts
 from bert_tf.text.unicode_tables import hugging_face_data
 
 _BLANK = 0x20
-_NO_RANK = np.int32(2**31 - 1)
 
 
 def byte_characters() -> list[str]:
@@ -59,17 +59,12 @@ class BytePairs(code_points.PieceModel):
 
     def __init__(self, parts: Parts):
         self._parts, ids, merges = parts, parts.model["vocab"], parts.merges
-        ranks = {merge: rank for rank, merge in enumerate(merges)}  # of a repeated one, the last
-        try:
-            self._byte_ids = np.array([ids[char] for char in byte_characters()], np.int32)
-            self._merged = np.array([ids[a + b] for a, b in merges], np.int32)
-            pairs = {code_points.pair(ids[a], ids[b]): rank for (a, b), rank in ranks.items()}
-        except KeyError as error:
-            raise DataError(
-                "The vocabulary must contain the characters of all 256 bytes, and the parts and "
-                f"results of all merges. Received: no piece {error.args[0]!r:.200}."
-            ) from None
-        self._ranks = SparseTable([*pairs], [*pairs.values()], _NO_RANK)
+        missing = next((char for char in byte_characters() if char not in ids), None)
+        if missing is not None:
+            expected = "contain the characters of all 256 bytes (`byte_characters`)"
+            raise user_error("The vocabulary", expected, f"no piece {missing!r}.", DataError)
+        self._byte_ids = np.array([ids[char] for char in byte_characters()], np.int32)
+        self._merges = Merges(ids, merges)
         # Which bytes are next to each other in the result of a merge, where it joins its parts.
         byte_of = {char: byte for byte, char in enumerate(byte_characters())}
         self._whole = None  # the words that are pieces, whatever merges make of them
@@ -82,12 +77,6 @@ class BytePairs(code_points.PieceModel):
             raise user_error("Every merge", expected, f"{other!r:.200}.", DataError)
         self._joins = np.zeros(256 * 256, bool)
         self._joins[[byte_of[a[-1]] * 256 + byte_of[b[0]] for a, b in merges]] = True
-        # Usually no merge has an earlier rank than those that make its parts. If one has, pairs
-        # that appear later can come first, so only one pair can be merged at a time.
-        made_at = {a + b: rank for rank, (a, b) in enumerate(merges)}
-        self._in_rounds = all(
-            rank > max(made_at.get(a, -1), made_at.get(b, -1)) for (a, b), rank in ranks.items()
-        )
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         texts = checked(texts, self.errors)
@@ -134,46 +123,9 @@ class BytePairs(code_points.PieceModel):
             done = tf.tensor_scatter_nd_update(done, starts, tf.gather_nd(whole, known))
             left = tf.where(tf.gather(whole, row_ids(word_splits)) < 0)[:, 0]
             symbols, parts, places = (tf.gather(of, left) for of in (symbols, parts, places))
-
-        def merge(symbols, parts, places, done):
-            chosen, merged, is_open = self._chosen(symbols, parts)
-            symbols = tf.tensor_scatter_nd_update(symbols, chosen[:, tf.newaxis], merged)
-            is_second = code_points.mask_of(chosen + 1, tf.size(symbols, tf.int64))
-            # What has no more merges leaves the loop.
-            ready = tf.where(~is_open)[:, 0]
-            done = tf.tensor_scatter_nd_update(
-                done, tf.gather(places, ready)[:, tf.newaxis], tf.gather(symbols, ready)
-            )
-            left = tf.where(is_open & ~is_second)[:, 0]
-            return *(tf.gather(part, left) for part in (symbols, parts, places)), done
-
-        vector = tf.TensorShape([None])
-        _, _, _, done = tf.while_loop(
-            lambda symbols, *_: tf.size(symbols) > 0,
-            merge,
-            (symbols, parts, places, done),
-            shape_invariants=(vector,) * 4,
-        )
+        done = self._merges(symbols, parts, places, done)
         begins = tf.where(done >= 0)[:, 0]
         return tf.gather(done, begins), begins, word_splits
-
-    def _chosen(self, symbols, parts) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns which pairs to merge next, the results, and which symbols have merges."""
-        parts = tf.cumsum(tf.cast(code_points.starts(parts), tf.int32)) - 1  # without gaps
-        ranks = self._ranks(symbols[:-1], symbols[1:])
-        ranks = tf.where(parts[1:] == parts[:-1], ranks, _NO_RANK)
-        ranks = tf.concat([ranks, [_NO_RANK]], axis=0)  # of each symbol and the one after it
-        lowest = tf.gather(tf.math.segment_min(ranks, parts), parts)
-        is_open = lowest < _NO_RANK
-        places = tf.where(is_open & (ranks == lowest))[:, 0]
-        if self._in_rounds:
-            # In a run of one symbol, merge only every second pair, because they overlap.
-            runs = code_points.starts(places - tf.range(tf.size(places, tf.int64)))
-            places = tf.boolean_mask(places, code_points.places_in_runs(runs) % 2 == 0)
-        else:
-            places = tf.boolean_mask(places, code_points.starts(tf.gather(parts, places)))
-        merged = tf.gather(tf.constant(self._merged), tf.gather(ranks, places))
-        return places, merged, is_open
 
 
 @functools.cache

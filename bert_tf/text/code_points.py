@@ -156,6 +156,14 @@ def decode(texts: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:
     return CodePoints(ragged.values, row_ids(ragged.row_splits), places, places), ragged.row_splits
 
 
+def strings_from(points: CodePoints, first: tf.Tensor, num_rows: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the parts that begin at `first` (int64 `[W]`) as strings, ragged `[B, (W)]`."""
+    parts = tf.RaggedTensor.from_row_starts(points.values, first, validate=False)
+    rows = tf.gather(points.rows, first)
+    parts = tf.RaggedTensor.from_value_rowids(parts, rows, num_rows, validate=False)
+    return tf.strings.unicode_encode(parts, "UTF-8")
+
+
 def trimmed(is_space: tf.Tensor, first: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns where spans in a vector begin and end without the spaces at their ends, int64.
 

@@ -57,8 +57,7 @@ _BPE = object_of(
         "merges": list_of(_MERGE, most=MOST_PIECES),
         "unk_token": optional(PIECE),
         **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), _NOTHING),
-        "byte_fallback": _NOTHING,
-        "ignore_merges": optional(FLAG),
+        **dict.fromkeys(("byte_fallback", "ignore_merges"), optional(FLAG)),
     }
 )
 _UNIGRAM = object_of(
@@ -74,6 +73,13 @@ _LLAMA_3 = {
     "type": "Split",
     "pattern": {"Regex": _LLAMA_3},
     "behavior": "Isolated",
+    "invert": False,
+}
+# Gemma's, after each space.
+_AFTER_SPACES = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
     "invert": False,
 }
 # The keys of steps, and those of their Sequences.
@@ -115,6 +121,7 @@ class Parts:
     ids: dict[str, int]
     model: dict[str, Any]
     merges: list[tuple[str, str]] | None  # None for a Unigram model
+    byte_fallback: bool
     unk_token: str | None
     add_prefix_space: bool
     split_at_white_space: bool
@@ -126,6 +133,11 @@ class Parts:
     separators: int
     has_segments: bool
     repeats_cls: bool
+
+    @property
+    def is_byte_level(self) -> bool:
+        """Whether the characters of the pieces stand for bytes. If not, `▁` is a space."""
+        return self.merges is not None and not self.byte_fallback
 
 
 def read(path: str | os.PathLike, any_kind: bool = False) -> dict[str, Any]:
@@ -155,8 +167,12 @@ def parse(definition: dict[str, Any]) -> Parts:
     is_bpe = model.get("type", "BPE" if "merges" in model else "Unigram") == "BPE"
     check(model, _BPE if is_bpe else _UNIGRAM, "the model of the tokenizer", DataError)
     merges = None
+    byte_fallback = is_bpe and model.get("byte_fallback") is True
     if is_bpe:
         ids, unk_token = dict(model["vocab"]), model.get("unk_token")
+        rule = "must be false with `byte_fallback`"
+        merges_all = not (byte_fallback and model.get("ignore_merges"))
+        require(merges_all, rule, ConfigError, ignore_merges=model.get("ignore_merges"))
         merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model["merges"]]
         wrong = next((m for m in merges if len(m) != 2 or not all(m)), None)
         if wrong is not None:
@@ -188,15 +204,19 @@ def parse(definition: dict[str, Any]) -> Parts:
         ids=ids,
         model=model,
         merges=merges,
+        byte_fallback=byte_fallback,
         unk_token=unk_token,
         added_tokens=added,
-        **_pre_tokenizer(definition.get("pre_tokenizer"), is_bpe),
+        **_pre_tokenizer(definition.get("pre_tokenizer"), is_bpe, byte_fallback),
         **special_tokens(definition.get("post_processor"), ids, may_repeat=True),
     )
 
 
-def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
+def _pre_tokenizer(step: dict | None, is_bpe: bool, byte_fallback: bool) -> dict[str, bool]:
     parts = flat(step, "pretokenizers")
+    if byte_fallback and parts in ([], [_AFTER_SPACES]):
+        names = ("add_prefix_space", "split_at_white_space", "splits_like_llama")
+        return dict(zip(names, (False, bool(parts), False)))
     kinds = [part.get("type") for part in parts]
     last = parts[-1] if parts else {}
     is_llama = parts[:-1] == [_LLAMA_3]
@@ -207,11 +227,13 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
     scheme = last.get("prepend_scheme", scheme)
     fits = kinds in allowed and scheme in (("never",) if is_llama else ("always", "never"))
     fits &= last.get("use_regex", True) is not is_llama and last.get("split", True) is True
+    fits &= not byte_fallback
     if not fits or (not is_bpe and last.get("replacement") != "▁"):
         raise ConfigError(
             "`pre_tokenizer` must be for byte pairs ByteLevel with its pattern, or without it and "
-            "without a prefix space after a Split by Llama 3's; or for a Unigram model Metaspace, "
-            'also after WhitespaceSplit, with "▁" before all words or none. '
+            "without a prefix space after a Split by Llama 3's; with `byte_fallback` a Split after "
+            "each space, or none; or for a Unigram model Metaspace, also after WhitespaceSplit, "
+            'with "▁" before all words or none. '
             f"Received: pre_tokenizer={step!r:.300}."
         )
     return {

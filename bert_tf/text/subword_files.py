@@ -50,7 +50,7 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
         expected = f"contain {', '.join(files[:-1])} or {files[-1]}"
         received = f"directory={os.fspath(directory)!r}, which has none of them."
         raise user_error("`directory`", expected, received, DataError)
-    config = tokenizer_config.read(directory)
+    config = tokenizer_config.read(directory, may_add_ends=True)
     found = {**row_options(definition), **tokenizer_config.options(config)}
     found = {name: value for name, value in found.items() if name in subword_definition.OPTIONS}
     known = {token["content"] for token in definition.get("added_tokens") or ()}

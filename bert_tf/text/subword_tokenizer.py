@@ -15,6 +15,7 @@ from bert_tf.base.ragged_rows import joined_strings
 from bert_tf.errors import naming
 from bert_tf.text import subword_definition, subword_files, tokenizer_config, tokenizer_files
 from bert_tf.text.byte_pairs import BytePairs, byte_characters
+from bert_tf.text.character_pairs import BYTE_PIECES, CharacterPairs
 from bert_tf.text.kept_whole import KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs
@@ -23,11 +24,12 @@ from bert_tf.text.unigram import METASPACE, Normalized, Unigram, steps
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SubwordTokenizer(Tokenizer):
-    """Converts text to ids with byte-level byte pairs or a Unigram model, as Hugging Face does.
+    """Converts text to ids with byte pairs or a Unigram model, as Hugging Face does.
 
-    These are the tokenizers of RoBERTa, DeBERTa, ModernBERT and EuroBERT (byte pairs), XLM-RoBERTa,
-    CamemBERT, ALBERT, DeBERTa-v2 and RemBERT (Unigram, as sentencepiece trains it). It consists of
-    stock TensorFlow ops, so it works wherever `BertTokenizer` does.
+    These are the tokenizers of RoBERTa, DeBERTa, ModernBERT and EuroBERT (byte pairs), mmBERT and
+    Gemma (pairs of characters with byte fallback), XLM-RoBERTa, CamemBERT, ALBERT, DeBERTa-v2 and
+    RemBERT (Unigram, as sentencepiece trains it). It consists of stock TensorFlow ops, so it works
+    wherever `BertTokenizer` does.
 
     Args:
         definition: The path of a Hugging Face `tokenizer.json`, or its content. It says how pairs
@@ -93,7 +95,7 @@ class SubwordTokenizer(Tokenizer):
             super().__init__(parts.vocabulary, parts.ids, *options)
             self.separators, self.has_segments = parts.separators, parts.has_segments
             self.repeats_cls = parts.repeats_cls
-            self.spans_have_spaces = parts.merges is None
+            self.spans_have_spaces = not parts.is_byte_level
             self._parts = parts
 
             def existing(*tokens):
@@ -154,7 +156,9 @@ class SubwordTokenizer(Tokenizer):
 
     def _create_model(self):
         parts = self._parts
-        model = Unigram(parts) if parts.merges is None else BytePairs(parts)
+        by_bytes, by_characters = parts.is_byte_level, parts.byte_fallback
+        kind = BytePairs if by_bytes else CharacterPairs if by_characters else Unigram
+        model = kind(parts)
         normalization = steps(self.definition["normalizer"])
         # Some tokens are found before the text is normalized, others after, as in tokenizers.
         for is_normalized in (True, False):
@@ -181,8 +185,11 @@ class SubwordTokenizer(Tokenizer):
     @functools.cached_property
     def _texts(self) -> list[bytes]:
         """What each piece stands for."""
-        if self._parts.merges is None:
-            return [piece.replace(chr(METASPACE), " ").encode() for piece in self.vocabulary]
+        if not self._parts.is_byte_level:
+            texts = [piece.replace(chr(METASPACE), " ").encode() for piece in self.vocabulary]
+            for byte, piece in enumerate(BYTE_PIECES * self._parts.byte_fallback):
+                texts[self._ids[piece]] = bytes([byte])
+            return texts
         byte_of = {char: byte for byte, char in enumerate(byte_characters())}
         return [
             bytes(byte_of[char] for char in piece)
@@ -200,7 +207,7 @@ class SubwordTokenizer(Tokenizer):
 
         Punctuation without a space before it continues a word.
         """
-        space = chr(METASPACE) if self._parts.merges is None else byte_characters()[0x20]
+        space = byte_characters()[0x20] if self._parts.is_byte_level else chr(METASPACE)
         whole = {token["content"] for token in self._parts.added_tokens} | {self.unk_token}
         return np.array([not (p.startswith(space) or p in whole) for p in self.vocabulary], bool)
 

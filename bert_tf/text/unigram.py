@@ -232,10 +232,7 @@ class Unigram(code_points.PieceModel):
         points, is_start = self._words(points)
         is_cut = self._joins(tf.roll(points.values, 1, 0), points.values) == 0
         first = tf.where(is_start | is_cut)[:, 0]  # [W]
-        parts = tf.RaggedTensor.from_row_starts(points.values, first, validate=False)
-        rows, size = tf.gather(points.rows, first), tf.size(texts, tf.int64)
-        parts = tf.RaggedTensor.from_value_rowids(parts, rows, size, validate=False)
-        parts = tf.strings.unicode_encode(parts, "UTF-8")  # [B, (W)]
+        parts = code_points.strings_from(points, first, tf.size(texts, tf.int64))
         ids, begins, ends = code_points.pieces_of_words(parts, self._segment)
         # Unknown characters next to each other in a word are one piece.
         is_new = code_points.starts(ids.values) | (ids.values != self._unk_id)

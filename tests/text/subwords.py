@@ -71,6 +71,51 @@ def unigram_definition(pieces, split_at_white_space=False, normalizer=None, spec
     }
 
 
+def gemma_definition(merges, characters="", others=(), **model):
+    """A `tokenizer.json` of Gemma's form: pairs of characters, and bytes of what is no piece."""
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    pieces = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *characters]
+    pieces += ["".join(merge) for merge in merges]
+    vocab = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
+    for piece in others:  # added tokens that are not special, such as runs of line ends
+        vocab.setdefault(piece, len(vocab))
+    tokens = [added(vocab, token) for token in special]
+    tokens += [added(vocab, token) | {"special": False} for token in others]
+
+    def item(kind, name, second=0):
+        return {kind: {"id": name, "type_id": second}}
+
+    single = [item("SpecialToken", "<bos>"), item("Sequence", "A"), item("SpecialToken", "<eos>")]
+    second = [item("Sequence", "B", 1), item("SpecialToken", "<eos>", 1)]
+    described = {t: {"id": t, "ids": [vocab[t]], "tokens": [t]} for t in ("<bos>", "<eos>")}
+    split = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious"}
+    steps = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}]
+    steps += [{"type": "ByteFallback"}, {"type": "Fuse"}]
+    return {
+        "version": "1.0",
+        "added_tokens": sorted(tokens, key=lambda token: token["id"]),
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "pre_tokenizer": split | {"invert": False},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": single,
+            "pair": single + second,
+            "special_tokens": described,
+        },
+        "decoder": {"type": "Sequence", "decoders": steps},
+        "model": {
+            "type": "BPE",
+            "unk_token": "<unk>",
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": [list(merge) for merge in merges],
+            **model,
+        },
+    }
+
+
 def hugging_face(definition):
     """The tokenizer of Hugging Face for a definition."""
     import tokenizers

@@ -12,6 +12,7 @@ from tests.text import fuzz
 from tests.text.subwords import (
     assert_same,
     bpe_definition,
+    gemma_definition,
     hugging_face,
     merged,
     most_probable,
@@ -31,6 +32,10 @@ INSERTED += [
     "\ufeff\u0344",
     "9,",
     "ＡＢ",
+    "<bos>",
+    "<0x41>",
+    "▁▁",
+    "\n\n\n",
 ]
 
 
@@ -161,11 +166,37 @@ def albert(texts, directory):
     return unigram(vocab, 1, steps, False, template, special)
 
 
+def gemma(texts, directory):
+    """All merges that give a piece, as transformers derives them: some come before their parts'."""
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.normalizer = tokenizers.normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("▁", "merged_with_next")
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=4000, show_progress=False, limit_alphabet=2000
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    ids = tokenizer.get_vocab()
+    cuts = [(p, p[:i], p[i:]) for p in sorted(ids, key=ids.get) for i in range(1, len(p))]
+    merges = [(left, right) for _, left, right in cuts if left in ids and right in ids]
+    characters = [piece for piece in ids if len(piece) == 1]
+    runs = [*("\n" * number for number in range(1, 5)), *("▁" * number for number in (2, 3))]
+    definition = gemma_definition(merges, characters, runs)
+    (directory / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
+    return hugging_face(definition)
+
+
 def old_xlm_roberta(texts, directory):
     return xlm_roberta(texts, directory, splits=True)
 
 
-FAMILIES = [roberta, xlm_roberta, albert, pytest.param(old_xlm_roberta, marks=pytest.mark.full)]
+FAMILIES = [
+    roberta,
+    xlm_roberta,
+    albert,
+    gemma,
+    pytest.param(old_xlm_roberta, marks=pytest.mark.full),
+]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -247,7 +278,34 @@ def test_byte_pairs_of_random_merges(seed):
     words = random_words(generator, 150)
     expected = [merged(word, merges) for word in words]
     assert_same(words, pieces_of(tokenizer, words), expected)
-    assert tokenizer._graphs.model.model._in_rounds == (seed % 2 == 0)
+    assert tokenizer._graphs.model.model._merges._in_rounds == (seed % 2 == 0)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_character_pairs_of_random_merges(seed):
+    """Merges of characters and of bytes, in any order."""
+    generator = random.Random(seed)
+    pieces, merges = ["a", "b", "▁"], []
+    pieces += ["<0xC3>", "<0xA9>", "<0x80>"] * (seed % 3 > 0)
+    while len(merges) < 40:
+        left, right = generator.choice(pieces), generator.choice(pieces)
+        if left + right not in pieces and len(left + right) < 18:
+            merges.append((left, right))
+            pieces.append(left + right)
+    if seed % 2:
+        generator.shuffle(merges)
+    definition = gemma_definition(merges, "ab")
+    if seed % 4 < 2:
+        definition["normalizer"] = None  # spaces are bytes, after which the text is split
+    words = random_words(generator, 150)
+    words += ["".join(generator.choice("aabé\u0080 c") for _ in word) for word in words]
+    encodings = hugging_face(definition).encode_batch(words, add_special_tokens=False)
+    pieces = SubwordTokenizer(definition).tokenize_with_offsets(words)
+    assert_same(words, pieces.ids.to_list(), [encoding.ids for encoding in encodings])
+    spans = zip(pieces.char_starts.to_list(), pieces.char_ends.to_list())
+    spans = [list(zip(*row)) for row in spans]
+    assert_same(words, spans, [encoding.offsets for encoding in encodings])
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -22,12 +22,14 @@ from tests.text.subwords import (
     added,
     bpe_definition,
     charsmap,
+    gemma_definition,
     hugging_face,
     sentencepiece_model,
     unigram_definition,
 )
 
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "hello"), ("Ã", "©")]
+OF_CHARACTERS = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("▁", "hello")]
 PIECES = [("▁", -2.0), ("▁hello", -3.0), ("hello", -5.0), ("中", -4.0), ("'", -4.0), ("é", -1.0)]
 
 
@@ -108,6 +110,33 @@ def test_unigram(unigram):
 
 
 @pytest.mark.usefixtures("eagerly")
+def test_byte_fallback(tmp_path):
+    tokenizer = SubwordTokenizer(gemma_definition(OF_CHARACTERS, "helo中", ["\n\n"]))
+    texts = ["hello hello中é", "", "<mask> \n\n<0x41>", "  "]
+    assert spell(tokenizer, texts) == [
+        ["hello", "▁hello", "中", "<0xC3>", "<0xA9>"],
+        [],
+        ["<mask>", "▁", "\n\n", *("<0x3C>", "<0x30>", "<0x78>", "<0x34>", "<0x31>", "<0x3E>")],
+        ["▁", "▁"],
+    ]
+    pieces = tokenizer.tokenize_with_offsets(texts[:1])
+    assert pieces.char_starts.to_list() == [[0, 5, 11, 12, 12]]
+    assert pieces.byte_ends.to_list() == [[5, 11, 14, 16, 16]]
+    trimmed = tokenizer.tokenize_with_offsets(texts[:1], trim_offsets=True)
+    assert trimmed.char_starts.to_list() == [[0, 6, 11, 12, 12]]
+    assert tokenizer.continues_word()[pieces.ids.values].tolist() == [True, False, True, True, True]
+    assert tokenizer.readable_pieces()[-3:] == ["hello", "▁hello", "\n\n"]
+    assert tokenizer.readable_pieces()[tokenizer.token_to_id("<0xC3>")] == "\\xc3"
+    rows = tokenizer(texts[:1], ["é"], ragged=True)
+    assert rows["token_ids"].to_list() == [[2, *pieces.ids.to_list()[0], 1, 5 + 0xC3, 5 + 0xA9, 1]]
+    assert rows["segment_ids"].to_list() == [[0] * 7 + [1] * 3]
+    texts = [text for text in texts if "<mask>" not in text]
+    assert tokenizer.detokenize(tokenizer(texts)["token_ids"]).numpy().tolist() == [
+        text.encode() for text in texts
+    ]
+
+
+@pytest.mark.usefixtures("eagerly")
 def test_forms_of_pairs(byte_pairs, unigram):
     for tokenizer in (byte_pairs, unigram):
         rows = tokenizer(["hello", ""], ["", "hello"])
@@ -166,20 +195,25 @@ def test_tokens_found_after_normalization(unigram):
     assert 0 in pieces.ids.to_list()[0]  # as in Hugging Face, a piece that looks like `<s>`
 
 
-def test_in_a_saved_model_and_in_tf_data(byte_pairs, unigram, tmp_path):
+@pytest.mark.parametrize("name", ["unigram", "byte fallback"])
+def test_in_a_saved_model_and_in_tf_data(name, byte_pairs, unigram, tmp_path):
+    of_characters = gemma_definition(OF_CHARACTERS, "helo")
+    tokenizer = unigram if name == "unigram" else SubwordTokenizer(of_characters)
+
     class Server(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
         def serve(self, texts):
-            return unigram(texts)["token_ids"]
+            return tokenizer(texts)["token_ids"]
 
     texts = tf.constant(["hello 中", "", "x <mask>"])
     tf.saved_model.save(Server(), str(tmp_path))
     found = operations(tmp_path)
     assert not [name for name in found if "BertTf" in name or "PyFunc" in name or "Table" in name]
     received = tf.saved_model.load(str(tmp_path)).serve(texts)
-    np.testing.assert_array_equal(received, unigram(texts)["token_ids"])
-    batches = tf.data.Dataset.from_tensor_slices(texts).batch(3).map(byte_pairs)
-    np.testing.assert_array_equal(next(iter(batches))["token_ids"], byte_pairs(texts)["token_ids"])
+    np.testing.assert_array_equal(received, tokenizer(texts)["token_ids"])
+    tokenizer = byte_pairs if name == "unigram" else tokenizer
+    batches = tf.data.Dataset.from_tensor_slices(texts).batch(3).map(tokenizer)
+    np.testing.assert_array_equal(next(iter(batches))["token_ids"], tokenizer(texts)["token_ids"])
 
 
 def test_serialisation(unigram):
@@ -424,7 +458,13 @@ BAD = [
     ("bpe", ["model", "merges"], ["a b c"], DataError, "two pieces"),
     ("bpe", ["model", "merges"], [[1, 2]], DataError, "merges"),
     ("bpe", ["model", "dropout"], 0.1, DataError, "dropout"),
-    ("bpe", ["model", "byte_fallback"], True, DataError, "byte_fallback"),
+    ("bpe", ["model", "byte_fallback"], True, ConfigError, "`pre_tokenizer`"),
+    ("gemma", ["model", "byte_fallback"], False, ConfigError, "`pre_tokenizer`"),
+    ("gemma", ["model", "byte_fallback"], 1, DataError, "byte_fallback"),
+    ("gemma", ["model", "ignore_merges"], True, ConfigError, "ignore_merges"),
+    ("gemma", ["model", "merges"], [["he", "l"]], DataError, "no piece 'hel'"),
+    ("gemma", ["pre_tokenizer", "behavior"], "Isolated", ConfigError, "`pre_tokenizer`"),
+    ("unigram", ["model", "byte_fallback"], True, DataError, "byte_fallback"),
     ("bpe", ["model", "end_of_word_suffix"], "</w>", DataError, "suffix"),
     ("bpe", ["pre_tokenizer"], None, ConfigError, "`pre_tokenizer`"),
     ("bpe", ["pre_tokenizer", "use_regex"], False, ConfigError, "`pre_tokenizer`"),
@@ -504,9 +544,18 @@ BAD = [
 
 @pytest.mark.parametrize("kind, path, value, error, message", BAD)
 def test_bad_definitions(kind, path, value, error, message):
-    definition = bpe_definition(MERGES) if kind == "bpe" else unigram_definition(PIECES)
+    made = {"bpe": bpe_definition(MERGES), "unigram": unigram_definition(PIECES)}
+    definition = made.get(kind) or gemma_definition(OF_CHARACTERS, "helo")
     with pytest.raises(error, match=message):
         SubwordTokenizer(changed(definition, path, value))
+
+
+def test_byte_fallback_needs_all_bytes():
+    definition = gemma_definition(OF_CHARACTERS, "helo")
+    vocab = definition["model"]["vocab"]
+    vocab["other"] = vocab.pop("<0x41>")
+    with pytest.raises(DataError, match="pieces of all 256 bytes.*no piece <0x41>"):
+        SubwordTokenizer(definition)
 
 
 def test_damaged_files(tmp_path):
