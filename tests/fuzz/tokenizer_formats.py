@@ -5,7 +5,7 @@ import json
 
 from tests.fuzz import byte_mutants, tokenizer_mutants
 from tests.fuzz.json_mutants import mutants as json_mutants
-from tests.text.subwords import bpe_definition, unigram_definition
+from tests.text.subwords import bpe_definition, gemma_definition, unigram_definition
 
 _MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("Ġ", "hell"), ("Ã", "©")]
 _PIECES = [("▁", -2.0), ("▁hell", -3.0), ("中", -4.0), ("é", -1.0)]
@@ -26,6 +26,11 @@ def _write_definition(directory, definition):
 
 def _write_bpe(directory):
     _write_definition(directory, bpe_definition(_MERGES))
+
+
+def _write_fallback(directory):
+    merges = [("h", "e"), ("l", "l"), ("▁", "he"), ("<0xC3>", "<0xA9>")]
+    _write_definition(directory, gemma_definition(merges, "hel"))
 
 
 def _write_bpe_files(directory):
@@ -60,6 +65,11 @@ _CONFIG = {"tokenizer_config.json": json_mutants}
 PARTS = {
     "byte pairs": {
         "write": _write_bpe,
+        "open": _open,
+        "lies": {"tokenizer.json": json_mutants, **_CONFIG},
+    },
+    "byte fallback": {
+        "write": _write_fallback,
         "open": _open,
         "lies": {"tokenizer.json": json_mutants, **_CONFIG},
     },
