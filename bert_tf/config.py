@@ -56,6 +56,7 @@ ACTIVATION_NAMES = {
     "gelu_new": "gelu_new",
     "gelu_pytorch_tanh": "gelu_new",
     "gelu_fast": "gelu_new",
+    "quick_gelu": "quick_gelu",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
@@ -110,7 +111,7 @@ class BertConfig:
         num_hidden_layers: Number of encoder blocks, `L`.
         num_attention_heads: Number of heads `N`; must divide `hidden_size`.
         intermediate_size: Width of the feed-forward layer, `F`.
-        hidden_act: "gelu" (erf), "gelu_new" (tanh), "relu" or "silu".
+        hidden_act: "gelu" (erf), "gelu_new" (tanh), "quick_gelu" (sigmoid), "relu" or "silu".
         hidden_dropout_prob: Dropout rate after the embeddings and after each sublayer.
         attention_probs_dropout_prob: Dropout rate on the attention probabilities.
         max_position_embeddings: Longest sequence, in tokens.

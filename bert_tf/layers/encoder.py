@@ -13,6 +13,7 @@ from bert_tf.layers.attention.self_attention import AttentionProbes, BertSelfAtt
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.embeddings import lookup
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.initial_weights import truncated_normal
@@ -70,10 +71,12 @@ class BertEncoder(ConfiguredLayer):
             for index, count in enumerate(heads)
         ]
         self.final_norm = self.make_layer_norm("final_norm") if self.config.norm_first else None
-        self.distance_bias = self.distances = self.distance_norm = None
+        self.distance_bias = self.distances = self.distance_norm = self.distance_dropout = None
         self.is_disentangled = self.config.position_embedding_type == DISENTANGLED
-        if self.is_disentangled and self.config.norm_rel_ebd == "layer_norm":
-            self.distance_norm = self.make_layer_norm("distance_norm")
+        if self.is_disentangled:
+            self.distance_dropout = Dropout(self.config.hidden_dropout_prob)
+            if self.config.norm_rel_ebd == "layer_norm":
+                self.distance_norm = self.make_layer_norm("distance_norm")
 
     def stack(self) -> list[BertEncoderBlock]:
         """Returns the block of each of the L layers."""
@@ -132,7 +135,10 @@ class BertEncoder(ConfiguredLayer):
             if biases is not None:  # [N, 2 M + 1] -> [n, 2 M + 1]
                 bias = tf.gather(biases, self.config.kept_heads(index))
                 rule = dataclasses.replace(rule, distance_bias=bias)
-            arguments = layout, rule, training, probes, distances
+            of_block = distances  # with a mask of its own in each block, as in `transformers`
+            if distances is not None:
+                of_block = self.distance_dropout(distances, training=training)
+            arguments = layout, rule, training, probes, of_block
             states.append(self.run_block(index, block, states[-1], *arguments))
         if self.final_norm is not None:
             states[-1] = self.final_norm(states[-1])

@@ -17,6 +17,7 @@ HUGGINGFACE = {
     "gelu": "gelu",
     "gelu_new": "gelu_new",
     "gelu_pytorch_tanh": "gelu_new",
+    "quick_gelu": "quick_gelu",
     "relu": "relu",
     "silu": "silu",
 }
