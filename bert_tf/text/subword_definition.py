@@ -136,7 +136,7 @@ class Parts:
 
     @property
     def is_byte_level(self) -> bool:
-        """Whether the characters of the pieces stand for bytes. If not, `▁` is a space."""
+        """Whether each character of the pieces is a byte. If not, `▁` is a space."""
         return self.merges is not None and not self.byte_fallback
 
 

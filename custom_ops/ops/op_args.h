@@ -115,7 +115,7 @@ DenseActivation ReadActivation(Call* call) {
                                     : DenseActivation::kNone;
 }
 
-// Of the gate, or of its gradient, which has an input `dy`.
+// Sets the arguments of the gate, or of its gradient, which has an input `dy`.
 template <typename Call, typename T>
 absl::Status Bind(Call* call, GateArgs<T>* args) {
   call->Matrix("x", &args->x, args);
