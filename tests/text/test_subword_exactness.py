@@ -264,7 +264,7 @@ SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2,
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_byte_pairs_of_random_merges(seed):
-    """Merges that need what a later one makes, too: then only one pair is merged at a time."""
+    """Merges that need what a later one makes, too: then some pairs of a rank have to wait."""
     generator = random.Random(seed)
     pieces, merges = ["a", "b"], []
     while len(merges) < 25:
