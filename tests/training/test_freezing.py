@@ -81,8 +81,8 @@ def test_frozen_layers_stay(make, gradient_checkpointing):
 def test_what_all_blocks_share_is_frozen_with_the_last_of_them(tiny_config, changes):
     model = BertTextClassifier(BertBackbone(dataclasses.replace(tiny_config, **changes)))
     encoder = model.backbone.encoder
-    of_blocks = {id(variable) for block in encoder.blocks for variable in block.variables}
-    shared = [variable for variable in encoder.variables if id(variable) not in of_blocks]
+    of_blocks = {id(variable) for block in encoder.blocks for variable in block.weights}
+    shared = [variable for variable in encoder.weights if id(variable) not in of_blocks]
     freeze_layers(model, 1)
     assert shared and all(variable.trainable for variable in shared)
     freeze_layers(model, 2)
