@@ -15,6 +15,7 @@ add texts without labels.
 The tool writes to --output_dir:
 
     model/              the student: a Hugging Face directory with tokenizer and labels
+    checkpoints/        from which the same command resumes a killed run, but not with --keep_best
     eval_results.txt    the scores on the dev file of the teacher, and of the student before and
                         after the training
 
@@ -25,13 +26,20 @@ the time per text (from tokens to logits).
 import os
 
 from bert_tf.errors import UserError
-from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, task_flags, tool
+from bert_tf.tools.common import (
+    fine_tuning,
+    fine_tuning_flags,
+    result_files,
+    task_flags,
+    tool,
+    workers,
+)
 from bert_tf.tools.common.checks import flag_error, options_of, require_one, require_other_directory
 from bert_tf.tools.common.console import print_model
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
 from bert_tf.tools.common.text_files import read_texts
-from bert_tf.tools.common.training_batches import TrainingBatches, fit
+from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
 define_flags("""
     teacher (str): The directory of the fine-tuned model, with labels and tokenizer.
@@ -124,6 +132,7 @@ def main():
     from bert_tf.training.evaluation.scores import require_scikit_learn
 
     require_scikit_learn()
+    workers.strategy()
     keras.utils.set_random_seed(FLAGS.seed)
     task = task_flags.task_from_flags()
     fine_tuning_flags.require_classes(task)
@@ -134,10 +143,11 @@ def main():
     else:
         unlabeled = with_unlabeled(task_flags.inputs_of(task.read(FLAGS.data_dir, "train", labels)))
     # Every file has been read before the weights are, so that mistakes in one show early.
-    teacher = task_flags.load_classifier(task, FLAGS.teacher, "a teacher")
-    student, layer_map = load_student(teacher)
     weights = options_of("temperature", "logits_weight", "hidden_weight", "attention_weight")
-    model = DistillationModel(student, teacher, layer_map=layer_map, **weights)
+    with workers.strategy().scope():
+        teacher = task_flags.load_classifier(task, FLAGS.teacher, "a teacher")
+        student, layer_map = load_student(teacher)
+        model = DistillationModel(student, teacher, layer_map=layer_map, **weights)
     dev = task_flags.inputs_and_targets(teacher, dev_examples)
     if FLAGS.logits_weight < 1:
         inputs, targets = task_flags.inputs_and_targets(teacher, train_examples)
@@ -148,11 +158,9 @@ def main():
     fine_tuning.compile_model(model, batches.num_steps, loss=loss)
 
     results = {"teacher": scores_of(teacher, *dev), "student at start": scores_of(student, *dev)}
-    callbacks = [EpochScores(*dev), *fine_tuning.epoch_callbacks()]
-    fit(model, batches, callbacks=callbacks)
-    fine_tuning.finish_model(student)
+    TrainingRun(model, batches, ("teacher", "student", "data_dir")).fit([EpochScores(*dev)])
     results["student"] = scores_of(student, *dev)
-    student.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
+    fine_tuning.save_model(student)
     lines = [
         line
         for name, scores in results.items()
@@ -165,4 +173,4 @@ def main():
 
 
 if __name__ == "__main__":
-    tool.run(main, "task_name", "data_dir", "teacher", "output_dir")
+    tool.run(workers.run(main), "task_name", "data_dir", "teacher", "output_dir")

@@ -36,6 +36,7 @@ from bert_tf.tools.common import (
     original_flags,
     result_files,
     tool,
+    workers,
 )
 from bert_tf.tools.common.checks import flag_error, options_of
 from bert_tf.tools.common.console import predicting_verbose, print_model
@@ -52,7 +53,7 @@ from bert_tf.tools.common.task_flags import (
     table_columns,
     task_from_flags,
 )
-from bert_tf.tools.common.training_batches import TrainingBatches, fit
+from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
 checkpoint_flags.define_start()
 define_flags("""
@@ -87,9 +88,8 @@ define_flags("""
         is saved in the trained model. Default: as the model says, or the most probable label, and
         0.5 for several labels.
     plot (bool, false): Whether to write pictures, which need matplotlib.
-    save_checkpoints_steps (int >= 1, 1000): Number of steps between two checkpoints.
 """)
-original_flags.define_ignored()
+original_flags.define_ignored(("use_tpu", *original_flags.ESTIMATOR_FLAGS))
 
 BEST = "best"
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
@@ -175,7 +175,6 @@ def train(model, task, train_examples, dev_examples):
     from keras.callbacks import LambdaCallback
 
     from bert_tf.training import EpochScores
-    from bert_tf.training.callbacks import StopOnSignal
     from bert_tf.training.evaluation import draw_history
 
     x, y = inputs_and_targets(model, train_examples)
@@ -184,32 +183,20 @@ def train(model, task, train_examples, dev_examples):
     loss = fine_tuning.classifier_loss(model, y)
     fine_tuning.compile_model(model, batches.num_steps, loss=loss, metrics=metrics)
     recorded = ("task_name", "data_dir", "init_checkpoint", "max_seq_length")
-    checkpoint = fine_tuning.training_checkpoint(recorded, keep=2)
-    step = checkpoint.restore(model)
+    run = TrainingRun(model, batches, recorded)
     callbacks = []
     if dev_examples:
         callbacks.append(EpochScores(*inputs_and_targets(model, dev_examples)))
-    callbacks += fine_tuning.epoch_callbacks()
     epochs = []
     callbacks.append(LambdaCallback(on_epoch_end=lambda epoch, logs: epochs.append(dict(logs))))
-    if not FLAGS.keep_best:
-        callbacks += [checkpoint, StopOnSignal(checkpoint, initial_step=step)]
-    if step >= batches.num_steps:
-        print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
-    else:
-        fit(model, batches, step, callbacks)
-        if FLAGS.plot:
-            names = dict.fromkeys(name for logs in epochs for name in logs)
-            history = {n: [logs[n] for logs in epochs if n in logs] for n in names}
-            draw_history(history, os.path.join(FLAGS.output_dir, "learning_curves.png"))
-        if FLAGS.keep_best:  # only this process knows the best epoch, so it is saved at the end
-            checkpoint.set_model(model)
-            checkpoint.step = batches.num_steps
-            checkpoint.save()
-    fine_tuning.finish_model(model)
+    run.fit(callbacks)
+    if FLAGS.plot and epochs:
+        names = dict.fromkeys(name for logs in epochs for name in logs)
+        history = {n: [logs[n] for logs in epochs if n in logs] for n in names}
+        draw_history(history, os.path.join(FLAGS.output_dir, "learning_curves.png"))
     if FLAGS.threshold == BEST:
         set_best_threshold(model, dev_examples)
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
+    fine_tuning.save_model(model)
 
 
 def evaluate(model, task, examples):
@@ -289,4 +276,4 @@ def main():
 
 
 if __name__ == "__main__":
-    tool.run(main, "task_name", "data_dir", "output_dir")
+    tool.run(workers.run(main), "task_name", "data_dir", "output_dir")

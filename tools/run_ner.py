@@ -9,6 +9,8 @@ word boundaries into windows, and the tags of the windows are joined again.
 The tool writes to --output_dir:
 
     model/                  the trained model: a Hugging Face directory with tokenizer and labels
+    checkpoints/            from which the same command resumes a killed run, but not with
+                            --keep_best
     eval_results.txt        the scores of the dev file: accuracy of words, and seqeval's precision,
                             recall and F1 of spans
     test_results.txt        the same scores of the test file, if it has tags
@@ -35,9 +37,11 @@ from bert_tf.tools.common import (
     fine_tuning_flags,
     result_files,
     tool,
+    workers,
 )
 from bert_tf.tools.common.console import print_model, print_result
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
+from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
 define_flags(f"""
     data_dir (str): The directory with train.txt, dev.txt and test.txt.
@@ -128,12 +132,10 @@ def load_model(labels):
 
 
 def train(model, data, dev):
-    from bert_tf.inputs.columns import flat_strings
     from bert_tf.tasks.token_classification import TaggingScores
-    from bert_tf.tasks.token_classification.word_windows import WordWindows
 
     words, tags = data
-    num_rows = len(WordWindows(model.tokenizer, *flat_strings(words), FLAGS.max_seq_length))
+    batches = TrainingBatches(model, words, tags)
     multipliers = {}
     if FLAGS.use_crf:
         rate = FLAGS.crf_learning_rate
@@ -142,10 +144,11 @@ def train(model, data, dev):
     if fine_tuning_flags.changes_loss():
         ids = {label: index for index, label in enumerate(model.labels)}
         loss = fine_tuning.class_loss([ids[tag] for row in tags for tag in row], len(ids))
-    callbacks = [] if dev is None else [TaggingScores(*dev)]
     options = {"learning_rate_multipliers": multipliers, "loss": loss}
-    fine_tuning.train_epochs(model, words, tags, num_rows, callbacks, **options)
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
+    fine_tuning.compile_model(model, batches.num_steps, **options)
+    run = TrainingRun(model, batches, ("data_dir", "train_file", "init_checkpoint", "scheme"))
+    run.fit([] if dev is None else [TaggingScores(*dev)])
+    fine_tuning.save_model(model)
 
 
 def report(name, gold, predicted, labels):
@@ -216,4 +219,4 @@ def main():
 
 
 if __name__ == "__main__":
-    tool.run(main, "output_dir")
+    tool.run(workers.run(main), "output_dir")

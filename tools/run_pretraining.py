@@ -29,19 +29,15 @@ machines must see the same --output_dir.
 import os
 import warnings
 
-from bert_tf.base import supervision
 from bert_tf.errors import UserError
-from bert_tf.tools.common import result_files, tool
+from bert_tf.tools.common import result_files, tool, workers
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer, require_vocabulary_of
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import FLAGS
-from bert_tf.tools.common.optimizer_flags import make_schedule, set_mixed_precision
+from bert_tf.tools.common.optimizer_flags import make_schedule
 from bert_tf.tools.common.pretraining_batches import open_batches
 from bert_tf.tools.common.pretraining_flags import check_flags, input_files, settings
-
-# The errors that TensorFlow raises when a worker of a collective operation is lost.
-_PEER_ERRORS = ("Unavailable", "Aborted", "Cancelled", "DeadlineExceeded", "Internal")
 
 
 def with_number_token(tokenizer):
@@ -101,12 +97,12 @@ def make_model(config, devices):
     return model
 
 
-def train(model, checkpoint, step, strategy, training, held_out):
+def train(model, checkpoint, step, training, held_out):
     from bert_tf.training import callbacks, fit_steps
-    from bert_tf.training.distribution import WorkerHealthMonitor, is_chief
+    from bert_tf.training.distribution import WorkerHealthMonitor
 
     writers = []
-    if is_chief(strategy):
+    if workers.is_first():
         writers = [
             callbacks.JsonLines(os.path.join(FLAGS.output_dir, "log.jsonl"), step),
             callbacks.TensorBoardScalars(os.path.join(FLAGS.output_dir, "tensorboard")),
@@ -162,16 +158,14 @@ def set_up_devices():
     import keras
     import tensorflow as tf
 
-    from bert_tf.training import make_strategy
     from bert_tf.training.pipelined_step import make_pipeline_devices
 
     devices = make_pipeline_devices(FLAGS.pipeline_stages) if FLAGS.pipeline_stages > 1 else None
-    strategy = make_strategy(FLAGS.distribution_strategy, FLAGS.tpu_name)
+    strategy = workers.strategy()
     keras.utils.set_random_seed(FLAGS.seed)
     deterministic = FLAGS.deterministic
     if deterministic or (deterministic is None and not tf.config.list_physical_devices("GPU")):
         tf.config.experimental.enable_op_determinism()
-    set_mixed_precision()
     return devices, strategy
 
 
@@ -182,19 +176,6 @@ def checked_tokenizer(config):
     tokenizer = new_tokenizer()
     require_vocabulary_of(config, tokenizer)
     return with_number_token(tokenizer)
-
-
-def restore(checkpoint, model, strategy):
-    """Returns the step of the newest checkpoint, which the model then has; 0 without one."""
-    from bert_tf.training.distribution.strategies import largest_of_workers, worker_addresses
-
-    step = checkpoint.restore(model)
-    if worker_addresses(strategy) and largest_of_workers(strategy, step) != step:
-        raise UserError(
-            f"All workers must find the same checkpoint. Received: step {step} on this one, a "
-            "later one on another. --output_dir must be a directory that all of them see."
-        )
-    return step
 
 
 def require_trained(model, step):
@@ -229,7 +210,7 @@ def save(model, tokenizer, results):
         print_result("model", directory, "Fine-tune", "run_classifier", **options)
 
 
-def run():
+def main():
     """Trains, evaluates and saves a model, as the flags say."""
     config = check_flags()
     train_files = input_files("input_file")
@@ -237,7 +218,6 @@ def run():
     tool.require_writable(FLAGS.output_dir, "output_dir")
 
     from bert_tf.training import TrainingCheckpoint
-    from bert_tf.training.distribution.strategies import end_together, is_chief
 
     # --max_eval_steps is a maximum, which Keras takes for the number of batches.
     warnings.filterwarnings("ignore", message="Your input ran out of data")
@@ -254,12 +234,12 @@ def run():
         monitor="val_loss" if in_between else None,
         settings=settings(),
     )
-    step = restore(checkpoint, model, strategy)
+    step = workers.restore(checkpoint, model)
     if not FLAGS.do_train:
         require_trained(model, step)
     elif step < FLAGS.num_train_steps:
         held_out = eval_batches if in_between else None
-        train(model, checkpoint, step, strategy, train_batches, held_out)
+        train(model, checkpoint, step, train_batches, held_out)
         step = FLAGS.num_train_steps
     else:
         print(
@@ -267,29 +247,9 @@ def run():
             f"in {FLAGS.output_dir} is of step {step}. Nothing is left to train."
         )
     results = evaluate(model, step, eval_batches) if FLAGS.do_eval else None
-    if is_chief(strategy):
+    if workers.is_first():
         save(model, tokenizer, results)
-    end_together(strategy)
-
-
-def main():
-    supervision.beat()  # from here on, a worker that hangs before its first step is noticed too
-    try:
-        run()
-    except Exception as error:
-        several = FLAGS.distribution_strategy == "multi_worker_mirrored"
-        kind = type(error).__name__.removesuffix("Error")
-        if not several or kind not in (*_PEER_ERRORS, "AddressInUse"):
-            raise
-        from bert_tf.training import TrainingCheckpoint
-        from bert_tf.training.distribution.strategies import leave
-
-        newest = TrainingCheckpoint(os.path.join(FLAGS.output_dir, "checkpoints")).newest()
-        if kind == "AddressInUse":  # the launcher chooses other ports, or the port becomes free
-            leave(str(error), newest)
-        reason = error.message.splitlines()[0][:300]
-        leave(f"an operation with the other workers failed ({reason})", newest)
 
 
 if __name__ == "__main__":
-    tool.run(main, "input_file", "bert_config_file", "output_dir")
+    tool.run(workers.run(main), "input_file", "bert_config_file", "output_dir")

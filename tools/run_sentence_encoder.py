@@ -15,6 +15,7 @@ the columns sentence1, sentence2 and score. The columns of --train_file depend o
 The tool writes to --output_dir:
 
     model/              the trained model: a directory that sentence-transformers can open, too
+    checkpoints/        from which the same command resumes a killed run, but not with --keep_best
     eval_results.txt    the Pearson and Spearman correlations of cosines and scores, with --do_eval
     vectors.npy         the vectors of the texts in --encode_file, with --do_encode
     lora.safetensors    the LoRA weights, with --lora_rank
@@ -28,11 +29,12 @@ from bert_tf.base.array_files import save_array
 from bert_tf.base.files import atomic_path
 from bert_tf.config import POOLING_MODES
 from bert_tf.errors import DataError, UserError, user_error
-from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, tool
+from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, tool, workers
 from bert_tf.tools.common.checks import flag_error, options_of, positive_integers
 from bert_tf.tools.common.console import predicting_verbose, print_model
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_single_texts
+from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
 define_flags(f"""
     train_file (str): The file with the examples to train on.
@@ -133,7 +135,8 @@ def load_encoder():
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
     options = options_of("pooling", "normalize", max_length="max_seq_length")
-    return BertSentenceEncoder.from_pretrained(path, **options)
+    with workers.strategy().scope():
+        return BertSentenceEncoder.from_pretrained(path, **options)
 
 
 def train(encoder, texts, labels, loss, dev_data):
@@ -144,8 +147,10 @@ def train(encoder, texts, labels, loss, dev_data):
         print(f"epoch {epoch + 1}:", *result_files.score_lines(results), sep="  ")
         logs.update({f"val_{name}": value for name, value in results.items()})
 
-    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)] if dev_data else []
-    fine_tuning.train_epochs(encoder, texts, labels, callbacks=callbacks, objective=loss)
+    batches = TrainingBatches(encoder, texts, labels)
+    fine_tuning.compile_model(encoder, batches.num_steps, objective=loss)
+    run = TrainingRun(encoder, batches, ("train_file", "init_checkpoint", "objective"))
+    run.fit([keras.callbacks.LambdaCallback(on_epoch_end=report)] if dev_data else [])
 
 
 def correlations(encoder, texts, scores):
@@ -208,6 +213,7 @@ def main():
     from bert_tf.tasks.sentence_embedding.files import read_scored_pairs
     from bert_tf.training import MatryoshkaLoss
 
+    workers.strategy()
     keras.utils.set_random_seed(FLAGS.seed)
     # All files are read before any work; --guide_dir encodes the texts of the last one.
     dev_data = read_scored_pairs(FLAGS.dev_file, FLAGS.score_scale) if FLAGS.dev_file else None
@@ -222,7 +228,7 @@ def main():
         train(encoder, *examples, loss, dev_data)
         if whitening_texts:
             encoder.fit_whitening(whitening_texts, FLAGS.whitening_size)
-        encoder.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
+        fine_tuning.save_model(encoder)
     if FLAGS.do_eval:
         result_files.report(result_files.score_lines(correlations(encoder, *dev_data)))
     if FLAGS.do_encode:
@@ -232,4 +238,4 @@ def main():
 
 
 if __name__ == "__main__":
-    tool.run(main, "output_dir")
+    tool.run(workers.run(main), "output_dir")

@@ -33,9 +33,11 @@ from bert_tf.tools.common import (
     original_flags,
     result_files,
     tool,
+    workers,
 )
 from bert_tf.tools.common.console import predicting_verbose, print_model
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
+from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
 define_flags("""
     train_file (str): The SQuAD file to train on, such as train-v1.1.json.
@@ -53,7 +55,6 @@ define_flags("""
 """)
 fine_tuning_flags.define_training(batch_of="windows")
 define_flags("""
-    save_checkpoints_steps (int >= 1, 1000): Number of steps between two checkpoints.
     n_best_size (int >= 1, 20): Maximum number of answers per question in nbest_predictions.json.
     max_answer_length (int >= 1, 30): Maximum length of an answer in tokens.
     verbose_logging (bool, false): Whether to log the id of every question whose answer is not in
@@ -62,7 +63,7 @@ define_flags("""
     null_score_diff_threshold (float, 0.0): With --version_2_with_negative: predict no answer if its
         score exceeds that of the best span by more than this.
 """)
-original_flags.define_ignored()
+original_flags.define_ignored(("use_tpu", *original_flags.ESTIMATOR_FLAGS))
 
 # Flag -> the model's argument.
 _MODEL_FLAGS = {
@@ -112,39 +113,15 @@ def check_answers(examples):
 def train(model, examples):
     import keras
 
-    from bert_tf.training import callbacks, fit_steps
-
-    batches = model.training_batches(
-        *columns_of(examples), [example.training_answer() for example in examples]
-    )
-    batch_size = FLAGS.train_batch_size
-    num_steps = max(1, int(len(batches) / batch_size * FLAGS.num_train_epochs))
-    print(f"{len(examples)} questions, {len(batches)} windows, {num_steps} steps")
-    fine_tuning.compile_model(
-        model,
-        num_steps,
-        loss=fine_tuning.class_loss(),
-        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-    )
-    checkpoint = fine_tuning.training_checkpoint(("train_file", *_MODEL_FLAGS))
-    step = checkpoint.restore(model)
-    if step >= num_steps:
-        print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
-    else:
-        fit_steps(
-            model,
-            lambda step: batches.from_step(step, num_steps, batch_size, FLAGS.seed),
-            num_steps,
-            step,
-            steps_per_epoch=FLAGS.save_checkpoints_steps,
-            callbacks=[
-                callbacks.ProgressLine(num_steps, names=("loss", "accuracy"), initial_step=step),
-                checkpoint,
-                callbacks.StopOnSignal(checkpoint, initial_step=step),
-            ],
-        )
-    fine_tuning.finish_model(model)
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
+    answers = [example.training_answer() for example in examples]
+    batches = TrainingBatches(model, columns_of(examples), answers)
+    print(f"{len(examples)} questions, {batches.num_rows} windows, {batches.num_steps} steps")
+    with model.distribute_strategy.scope():
+        metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+    loss = fine_tuning.class_loss()
+    fine_tuning.compile_model(model, batches.num_steps, loss=loss, metrics=metrics)
+    TrainingRun(model, batches, ("train_file", *_MODEL_FLAGS)).fit()
+    fine_tuning.save_model(model)
 
 
 def predict(model, examples):
@@ -202,4 +179,4 @@ def main():
 
 
 if __name__ == "__main__":
-    tool.run(main, "output_dir")
+    tool.run(workers.run(main), "output_dir")

@@ -32,6 +32,7 @@ from bert_tf.tools.common import (
     generation_models,
     generation_run,
     tool,
+    workers,
 )
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -76,4 +77,4 @@ def main():
 
 
 if __name__ == "__main__":
-    tool.run(main, "data_dir", "output_dir")
+    tool.run(workers.run(main), "data_dir", "output_dir")

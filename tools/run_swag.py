@@ -10,6 +10,7 @@ columns works.
 The tool writes to --output_dir:
 
     model/              the trained model: a Hugging Face directory with tokenizer
+    checkpoints/        from which the same command resumes a killed run, but not with --keep_best
     eval_results.txt    the scores of val.csv
     test_results.tsv    one line per example: the chosen ending, counted from 0, and the four
                         probabilities, separated by tabs
@@ -27,9 +28,11 @@ from bert_tf.tools.common import (
     fine_tuning_flags,
     result_files,
     tool,
+    workers,
 )
 from bert_tf.tools.common.console import predicting_verbose, print_model
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
+from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
 define_flags("""
     data_dir (str): The directory with train.csv, val.csv and test.csv.
@@ -57,15 +60,17 @@ def labels_of(examples):
 
 
 def train(model, train_examples, dev_examples):
-    x, y = inputs_of(train_examples), labels_of(train_examples)
+    batches = TrainingBatches(model, inputs_of(train_examples), labels_of(train_examples))
     dev = (inputs_of(dev_examples), labels_of(dev_examples)) if dev_examples else None
-    loss = fine_tuning.class_loss()
-    fine_tuning.train_epochs(model, x, y, validation_data=dev, loss=loss, metrics=["accuracy"])
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
+    options = {"loss": fine_tuning.class_loss(), "metrics": ["accuracy"]}
+    fine_tuning.compile_model(model, batches.num_steps, **options)
+    TrainingRun(model, batches, ("data_dir", "init_checkpoint")).fit(validation_data=dev)
+    fine_tuning.save_model(model)
 
 
 def evaluate(model, examples):
-    model.compile(metrics=["accuracy"])
+    with model.distribute_strategy.scope():
+        model.compile(metrics=["accuracy"])
     options = {"batch_size": FLAGS.eval_batch_size, "verbose": predicting_verbose()}
     results = model.evaluate(inputs_of(examples), labels_of(examples), return_dict=True, **options)
     result_files.report(result_files.score_lines(results))
@@ -106,4 +111,4 @@ def main():
 
 
 if __name__ == "__main__":
-    tool.run(main, "data_dir", "output_dir")
+    tool.run(workers.run(main), "data_dir", "output_dir")

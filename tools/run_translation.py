@@ -31,7 +31,7 @@ The tool writes to --output_dir:
     lora.safetensors        the LoRA weights, with --lora_rank
 """
 
-from bert_tf.tools.common import generation_flags, generation_models, generation_run, tool
+from bert_tf.tools.common import generation_flags, generation_models, generation_run, tool, workers
 
 generation_flags.define_data("source", "target")
 generation_flags.define_model()
@@ -45,4 +45,4 @@ def main():
 
 
 if __name__ == "__main__":
-    tool.run(main, "data_dir", "output_dir")
+    tool.run(workers.run(main), "data_dir", "output_dir")

@@ -21,6 +21,7 @@ from bert_tf.inputs.columns import TextColumns, holds_text, is_container, refuse
 from bert_tf.inputs.labels import UNKNOWN_LABELS, row_weights
 from bert_tf.inputs.streams import with_graph_targets, yields_text
 from bert_tf.inputs.token_inputs import OUT_OF_RANGE
+from bert_tf.inputs.token_rows import TokenRows
 from bert_tf.text.code_points import MALFORMED_TEXT
 from bert_tf.training.distribution.distributed_batches import replica_batches
 from bert_tf.training.distribution.strategies import largest_of_workers, worker_addresses
@@ -183,6 +184,32 @@ def text_batches(
     preprocessor.require_tokenizer()
     epochs = epochs or TextEpochs()
     rows, labels = preprocessor.training_rows(x, y, sample_weight)
+    options = batch_size, token_budget, epochs.seed, shuffle, training
+    batches = epoch_batches(preprocessor, x, rows, *options)
+    if batches.groups is not None:
+        batches.report_left_out(epochs.epoch)
+    numbers = epochs.batches(batches)
+    if share is not None:
+        lengths = rows.sizes(padded=False).reshape(len(rows), -1).sum(axis=1)  # [n, K] -> [n]
+        numbers = share.of(numbers, lengths)
+    return preprocessor.batches(rows, training, labels, numbers, epochs.seed)
+
+
+def epoch_batches(
+    preprocessor: Any,
+    x: TextColumns,
+    rows: TokenRows,
+    batch_size: int | None = None,
+    token_budget: int | None = None,
+    seed: int = 0,
+    shuffle: bool = True,
+    training: bool = True,
+) -> EpochBatches:
+    """Returns which of the `rows`, made of the texts `x`, each batch has.
+
+    The other arguments are those of `text_batches`. Raises `UserError` if batches cannot have
+    `token_budget` tokens.
+    """
     groups = None
     if training and preprocessor.no_duplicates:  # a number for each text, equal for equal texts
         texts = np.stack(x, axis=1)  # [n, K]
@@ -195,15 +222,7 @@ def text_batches(
         is_static = preprocessor.static_length is not None
         require(not is_static, rule, UserError, token_budget=token_budget)
         sizes = rows.sizes(padded)
-    options = padded, epochs.seed, shuffle, groups
-    batches = EpochBatches(sizes, batch_size, token_budget, *options)
-    if groups is not None:
-        batches.report_left_out(epochs.epoch)
-    numbers = epochs.batches(batches)
-    if share is not None:
-        lengths = rows.sizes(padded=False).reshape(len(rows), -1).sum(axis=1)  # [n, K] -> [n]
-        numbers = share.of(numbers, lengths)
-    return preprocessor.batches(rows, training, labels, numbers, epochs.seed)
+    return EpochBatches(sizes, batch_size, token_budget, padded, seed, shuffle, groups)
 
 
 @contextlib.contextmanager
@@ -260,7 +279,7 @@ def _require_labels(model, x, y):
 def _read(model, x, y):
     """Returns inputs and labels as the model's preprocessor reads them, if it has one."""
     preprocessor = model.preprocessor
-    if preprocessor is not None:
+    if preprocessor is not None and not isinstance(x, DistributedAdapter):
         refuse_labels_in(x, y)
         x = preprocessor.read(x)
     return x, model.read_labels(y, x)

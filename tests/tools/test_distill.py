@@ -107,7 +107,8 @@ def test_from_a_teacher_to_a_student(start, tmp_path, flags, layers, width):
     assert float(results["teacher_eval_accuracy"]) == 1.0
     assert float(results["student_eval_accuracy"]) > 0.9
     assert "student_at_start_eval_loss" in results
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["eval_results.txt", "model"]
+    names = ["checkpoints", "eval_results.txt", "model"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
     student = BertTextClassifier.from_pretrained(tmp_path / "model")
     assert student.labels == ["neg", "pos"]

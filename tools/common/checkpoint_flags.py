@@ -4,6 +4,7 @@ import os
 
 from bert_tf import tasks
 from bert_tf.errors import user_error
+from bert_tf.tools.common import workers
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -66,9 +67,10 @@ def load_model(model_class, **options):
     import keras
 
     def load(path):
-        return model_class.from_pretrained(
-            path, config_file=FLAGS.bert_config_file, tokenizer=load_tokenizer(path), **options
-        )
+        with workers.strategy().scope():
+            return model_class.from_pretrained(
+                path, config_file=FLAGS.bert_config_file, tokenizer=load_tokenizer(path), **options
+            )
 
     keras.utils.set_random_seed(FLAGS.seed)
     path, *others = directories()

@@ -1,7 +1,6 @@
 """Fine-tuning as the flags of `fine_tuning_flags.py` say.
 
-A tool calls `compile_model` and `finish_model` (or `train_epochs`, which calls both) between
-loading and saving the model.
+A tool calls `compile_model`, `TrainingRun.fit` and `save_model`.
 """
 
 import os
@@ -9,45 +8,9 @@ import os
 from bert_tf.config import MULTI_LABEL
 from bert_tf.errors import user_error
 from bert_tf.tools.common.checks import flag_error, options_of
-from bert_tf.tools.common.console import training_verbose
 from bert_tf.tools.common.fine_tuning_flags import changes_loss, value_of
 from bert_tf.tools.common.flag_table import FLAGS
 from bert_tf.tools.common.optimizer_flags import make_schedule
-
-_STEPS = ("train_batch_size", "learning_rate", "num_train_epochs", "seed")
-_OPTIMIZER = ("weight_decay", "layer_decay", "gradient_accumulation_steps")
-_LOSS = ("label_smoothing", "focal_gamma")
-_LAYERS = ("freeze_layers", "reinit_layers", "lora_rank", "lora_alpha", "lora_target_modules")
-# The flags that every checkpoint records.
-_RECORDED = (*_STEPS, *_OPTIMIZER, *_LOSS, *_LAYERS)
-
-
-def training_checkpoint(names, **options):
-    """Creates a `TrainingCheckpoint` that records the flags `names` and those of the training."""
-    from bert_tf.training import TrainingCheckpoint
-
-    return TrainingCheckpoint(
-        os.path.join(FLAGS.output_dir, "checkpoints"),
-        save_every=FLAGS.save_checkpoints_steps,
-        settings={name: FLAGS[name].value for name in (*names, *_RECORDED)},
-        **options,
-    )
-
-
-def steps_of(rows):
-    """Returns the steps per epoch and in total for a list, a tuple of lists or a number of rows."""
-    num_rows = rows if isinstance(rows, int) else len(rows[0] if isinstance(rows, tuple) else rows)
-    steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
-    return steps_per_epoch, num_steps_of(steps_per_epoch)
-
-
-def average_last_checkpoints(checkpoint, model):
-    """Gives the model the mean of its weights in the last checkpoints, if the flags say so."""
-    from bert_tf.training import load_average
-
-    if FLAGS.average_checkpoints:
-        steps = load_average(checkpoint, model, FLAGS.average_checkpoints)
-        print(f"The weights are the mean of the checkpoints of the steps {steps}.")
 
 
 def require_checkpoints_to_average(num_steps):
@@ -80,32 +43,41 @@ def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
     """
     from bert_tf.training import AdamWeightDecay, freeze_layers, reinitialize_top_layers
 
-    task_model = getattr(model, "student", model)
-    if FLAGS.reinit_layers is not None:
-        reinitialize_top_layers(task_model, FLAGS.reinit_layers, seed=FLAGS.seed)
-    if FLAGS.freeze_layers is not None:
-        freeze_layers(task_model, FLAGS.freeze_layers)
-    if FLAGS.lora_rank is not None:
-        task_model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_target_modules)
-    optimizer = AdamWeightDecay(
-        make_schedule(
-            value_of("lr_schedule") or "linear",
-            num_steps,
-            warmup_steps_of(num_steps),
-            task_model.backbone.config.hidden_size,
-        ),
-        learning_rate_multipliers=learning_rate_multipliers,
-        **options_of("layer_decay", "bias_correction", weight_decay_rate="weight_decay"),
-    )
-    accumulation = FLAGS.gradient_accumulation_steps
-    model.compile(optimizer, gradient_accumulation_steps=accumulation, **options)
+    with model.distribute_strategy.scope():
+        task_model = getattr(model, "student", model)
+        if FLAGS.reinit_layers is not None:
+            reinitialize_top_layers(task_model, FLAGS.reinit_layers, seed=FLAGS.seed)
+        if FLAGS.freeze_layers is not None:
+            freeze_layers(task_model, FLAGS.freeze_layers)
+        if FLAGS.lora_rank is not None:
+            task_model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_target_modules)
+        optimizer = AdamWeightDecay(
+            make_schedule(
+                value_of("lr_schedule") or "linear",
+                num_steps,
+                warmup_steps_of(num_steps),
+                task_model.backbone.config.hidden_size,
+            ),
+            learning_rate_multipliers=learning_rate_multipliers,
+            **options_of("layer_decay", "bias_correction", weight_decay_rate="weight_decay"),
+        )
+        accumulation = FLAGS.gradient_accumulation_steps
+        if FLAGS.distribution_strategy == "tpu":
+            options["jit_compile"] = True
+        model.compile(optimizer, gradient_accumulation_steps=accumulation, **options)
 
 
-def finish_model(model):
-    """Writes the LoRA weights to a file of their own and merges them into the model."""
+def merge_lora(model):
+    """Writes the LoRA weights, if any, to a file of their own and merges them into the model."""
+    model = getattr(model, "student", model)
     if model.lora is not None:
         model.save_lora_weights(os.path.join(FLAGS.output_dir, "lora.safetensors"))
         model.merge_lora()
+
+
+def save_model(model):
+    """Writes a trained model to `model` in --output_dir."""
+    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
 
 
 def class_loss(class_ids=None, num_classes=None):
@@ -144,27 +116,6 @@ def classifier_loss(model, targets):
     return keras.losses.BinaryCrossentropy(label_smoothing=FLAGS.label_smoothing, from_logits=True)
 
 
-def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None, **options):
-    """Trains a model with its own `fit`, from `compile_model(**options)` to `finish_model`.
-
-    With a fraction in --num_train_epochs, the last epoch has fewer steps.
-    """
-    steps_per_epoch, num_steps = steps_of(num_rows or x)
-    compile_model(model, num_steps, **options)
-    epochs, rest = divmod(num_steps, steps_per_epoch)
-    data = {
-        "batch_size": FLAGS.train_batch_size,
-        "callbacks": [*callbacks, *epoch_callbacks()],
-        "validation_data": validation_data,
-        "verbose": training_verbose(),
-    }
-    if epochs:
-        model.fit(x, y, epochs=epochs, **data)
-    if rest:
-        model.fit(x, y, initial_epoch=epochs, epochs=epochs + 1, steps_per_epoch=rest, **data)
-    finish_model(model)
-
-
 def epoch_callbacks():
     """Returns the callbacks for gradual unfreezing, the best epoch and early stopping."""
     import keras
@@ -176,9 +127,9 @@ def epoch_callbacks():
             raise flag_error("keep_best", f"must be one of {sorted(logs)}")
 
     found = []
-    if FLAGS.unfreeze_every is not None:
+    if value_of("unfreeze_every") is not None:
         found.append(GradualUnfreezing(epochs_per_block=FLAGS.unfreeze_every))
-    if FLAGS.keep_best:
+    if value_of("keep_best"):
         best = keras.callbacks.EarlyStopping(
             monitor=FLAGS.keep_best,
             mode="min" if FLAGS.keep_best.endswith(("loss", "mae")) else "max",

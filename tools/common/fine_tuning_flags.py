@@ -8,6 +8,7 @@ from bert_tf.adapt.lora import LORA_LAYERS
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError, user_error
+from bert_tf.tools.common import training_flags, workers
 from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -23,8 +24,6 @@ define_flags(f"""
     weight_decay (float >= 0, 0.01): Decoupled weight decay of the optimizer.
     layer_decay (float): Layer-wise learning rate decay: the learning rate of a block divided by
         that of the block above it, such as 0.9. Default: no decay.
-    gradient_accumulation_steps (int >= 1, 1): Number of parts that each batch is split into to save
-        memory; their gradients are accumulated before the optimizer step.
     label_smoothing (float 0 to 0.999, 0.0): Share of the target probability that is spread evenly
         over all classes.
     focal_gamma (float >= 0, 0.0): Exponent gamma of the focal loss, which gives hard examples more
@@ -42,6 +41,7 @@ define_flags(f"""
     lora_target_modules (list, query_key_value): With --lora_rank: the layers that get LoRA
         matrices, of {", ".join(LORA_LAYERS)}.
 """)
+training_flags.define()
 
 # Maps the flags for the kinds of work of most tools to the flags that they need.
 WORKS = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
@@ -70,9 +70,8 @@ def define_epoch_flags(scores):
 
 
 def define_checkpoints():
-    """Defines the flags for the checkpoints of a run, and for their mean."""
+    """Defines the flags for the number of checkpoints that a run keeps, and for their mean."""
     define_flags("""
-        save_checkpoints_steps (int >= 1, 1000): Number of steps between two checkpoints.
         keep_checkpoint_max (int >= 1, 5): Number of newest checkpoints to keep.
         average_checkpoints (int >= 0, 0): The trained model has the mean of the weights in this
             number of last checkpoints, those at multiples of --save_checkpoints_steps. Default: the
@@ -117,6 +116,8 @@ def check_flags(works=WORKS, has_dev=True):
         for name in needed:
             if FLAGS[work].value and not FLAGS[name].value:
                 raise UserError(f"--{name} must be set with --{work}. Received: none")
+    if "do_train" in works:
+        workers.require_training()
     if value_of("early_stopping_patience") and not FLAGS.keep_best:
         raise flag_error(
             "keep_best", "must be set with --early_stopping_patience: it names the score to watch"

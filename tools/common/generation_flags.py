@@ -56,7 +56,6 @@ RECORDED = (
     "lr_schedule",
     "num_warmup_steps",
     "max_train_steps",
-    "mixed_precision",
 )
 
 
@@ -116,7 +115,6 @@ def define_training():
         num_warmup_steps (int >= 0): Number of warm-up steps, in place of --warmup_proportion.
     """)
     optimizer_flags.define_schedule()
-    optimizer_flags.define_mixed_precision()
     fine_tuning_flags.define_checkpoints()
     define_flags("""
         log_steps (int >= 1, 100): Number of steps between two lines of the log.

@@ -3,20 +3,19 @@
 import os
 
 from bert_tf.errors import user_error
-from bert_tf.tools.common import checkpoint_flags
+from bert_tf.tools.common import checkpoint_flags, workers
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.flag_table import FLAGS
 from bert_tf.tools.common.generation_flags import decoding_options
-from bert_tf.tools.common.optimizer_flags import set_mixed_precision
 
 
 def load_writer():
     """Returns the model of --architecture to train, or the trained one."""
     import keras
 
-    set_mixed_precision()
-    keras.utils.set_random_seed(FLAGS.seed)
-    model = _trained_model() if not FLAGS.do_train else _model_to_train()
+    with workers.strategy().scope():
+        keras.utils.set_random_seed(FLAGS.seed)
+        model = _trained_model() if not FLAGS.do_train else _model_to_train()
     model.generation_options(**decoding_options())  # refuses what the model cannot do
     return model
 
@@ -25,7 +24,6 @@ def load_extractor():
     """Returns the `BertSentenceExtractor` to train, or the trained one."""
     from bert_tf import BertSentenceExtractor
 
-    set_mixed_precision()
     options = options_of("num_sentences", "trigram_blocking", max_length="max_source_length")
     return checkpoint_flags.load_model(BertSentenceExtractor, **options)
 

@@ -3,11 +3,11 @@
 import json
 import os
 
-from bert_tf.tools.common import fine_tuning, generation_flags, result_files, tool
+from bert_tf.tools.common import fine_tuning, generation_flags, result_files, tool, workers
 from bert_tf.tools.common.console import predicting_verbose, print_model
 from bert_tf.tools.common.flag_table import FLAGS
 from bert_tf.tools.common.generation_models import examples_of, write
-from bert_tf.tools.common.training_batches import TrainingBatches, fit
+from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
 
 def run(load_model, score_names):
@@ -45,51 +45,44 @@ def train(model, pairs, dev):
     batches = TrainingBatches(model, *examples_of(model, *pairs))
     fine_tuning.require_checkpoints_to_average(batches.num_steps)
     fine_tuning.compile_model(model, batches.num_steps, loss=fine_tuning.class_loss())
-    checkpoint = fine_tuning.training_checkpoint(
-        generation_flags.RECORDED,
-        keep=FLAGS.keep_checkpoint_max,
-        keep_scheduled=FLAGS.average_checkpoints,
-    )
-    step = checkpoint.restore(model)
+    run = TrainingRun(model, batches, generation_flags.RECORDED)
     print(
         f"{len(pairs[0])} pairs, {batches.tokens_per_step:.0f} tokens per step, "
         f"{batches.steps_per_epoch} steps per epoch, {batches.num_steps} steps"
     )
-    if step >= batches.num_steps:
-        print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
-    else:
-        data = {"verbose": 0, "validation_batch_size": FLAGS.eval_batch_size}
-        if dev:
-            data["validation_data"] = examples_of(model, *dev)
-            if data["validation_data"][1] is None:
-                data["validation_data"] = (data["validation_data"][0],)
-        fit(model, batches, step, _watchers(checkpoint, batches, step, len(pairs[0]), dev), **data)
-    fine_tuning.average_last_checkpoints(checkpoint, model)
-    fine_tuning.finish_model(model)
-    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"), format="auto")
+    data = {"verbose": 0, "validation_batch_size": FLAGS.eval_batch_size}
+    if dev:
+        data["validation_data"] = examples_of(model, *dev)
+        if data["validation_data"][1] is None:
+            data["validation_data"] = (data["validation_data"][0],)
+    run.fit(_watchers(batches, run.step, len(pairs[0]), dev), **data)
+    fine_tuning.save_model(model)
 
 
-def _watchers(checkpoint, batches, step, num_pairs, dev):
+def _watchers(batches, step, num_pairs, dev):
     from bert_tf.tools.common.epoch_lines import EpochExamples, EpochLines
     from bert_tf.training import callbacks
 
-    log = callbacks.JsonLines(os.path.join(FLAGS.output_dir, "log.jsonl"), step)
+    logs = []
+    if workers.is_first():
+        logs.append(callbacks.JsonLines(os.path.join(FLAGS.output_dir, "log.jsonl"), step))
     shown = ("loss", "perplexity", "accuracy")
     watchers = [
         callbacks.ProgressLine(batches.num_steps, FLAGS.log_steps, shown, initial_step=step),
         callbacks.TrainingLog(
-            FLAGS.log_steps, [log], num_pairs / batches.steps_per_epoch, initial_step=step
+            FLAGS.log_steps, logs, num_pairs / batches.steps_per_epoch, initial_step=step
         ),
         EpochLines(batches.tokens_per_step),
     ]
     if dev and FLAGS.num_examples:
         watchers.append(EpochExamples(write, *(texts[: FLAGS.num_examples] for texts in dev)))
-    return [*watchers, checkpoint, callbacks.StopOnSignal(checkpoint, initial_step=step)]
+    return watchers
 
 
 def evaluate(model, dev, score_names):
     """Reports the loss on the dev file, with the true words before each word, and `report`."""
-    model.compile()
+    with model.distribute_strategy.scope():
+        model.compile()
     x, y = examples_of(model, *dev)
     options = {
         "batch_size": FLAGS.eval_batch_size,

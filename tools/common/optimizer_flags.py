@@ -1,8 +1,6 @@
-"""The flags for the learning rate's schedule and the dtype of the activations."""
+"""The flag for the learning rate's schedule."""
 
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
-
-_DTYPES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 def define_schedule():
@@ -25,18 +23,3 @@ def make_schedule(name, num_steps, num_warmup_steps, hidden_size):
         return Noam(hidden_size, warmup, FLAGS.learning_rate / peak)
     shape = {"linear": WarmupLinearDecay, "cosine": WarmupCosineDecay}[name]
     return shape(FLAGS.learning_rate, num_steps, min(num_warmup_steps, num_steps))
-
-
-def define_mixed_precision():
-    """Defines the flag for the dtype of the activations."""
-    define_flags(f"""
-        mixed_precision ({"|".join(sorted(_DTYPES))}, none): The dtype of the activations; `none` is
-            float32. With float16 the loss is scaled.
-    """)
-
-
-def set_mixed_precision():
-    """Sets the dtype policy of the models that are made from now on."""
-    import keras
-
-    keras.config.set_dtype_policy(_DTYPES[FLAGS.mixed_precision])

@@ -16,12 +16,12 @@ _FLAGS = {
     "product.",
     "num_tpu_cores": "(int, 8): Ignored. Number of TPU cores.",
     "iterations_per_loop": "(int, 1000): Ignored. Number of steps per call of the estimator.",
-    "tpu_name": "(str): Ignored. Name or address of the TPU.",
     "tpu_zone": "(str): Ignored. Google Cloud zone of the TPU.",
     "gcp_project": "(str): Ignored. Google Cloud project of the TPU.",
     "master": "(str): Ignored. Address of the TensorFlow master.",
 }
-ESTIMATOR_FLAGS = tuple(name for name in _FLAGS if name != "use_one_hot_embeddings")
+# Programs that train have `tpu_name` themselves.
+ESTIMATOR_FLAGS = ("num_tpu_cores", "iterations_per_loop", "tpu_zone", "gcp_project", "master")
 
 
 def define_ignored(names=ESTIMATOR_FLAGS):

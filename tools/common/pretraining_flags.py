@@ -6,7 +6,7 @@ import os
 from bert_tf.base.files import recover_around
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, UserError
-from bert_tf.tools.common import optimizer_flags, original_flags
+from bert_tf.tools.common import optimizer_flags, original_flags, training_flags
 from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
@@ -15,9 +15,6 @@ FLAG_HEADINGS = (("", "Pre-training"),)
 # How the objective pairs segments when the examples are made from raw text.
 NEXT_SENTENCE = {"mlm_nsp": "nsp", "mlm": None, "mlm_sop": "sop", "ltr": None}
 WARMUP_STEPS = 10000  # google-research/bert run_pretraining.py
-# Copied from bert_tf.training.distribution.strategies, which imports TensorFlow: the flags are
-# checked before that.
-STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server")
 
 # The flags of google-research/bert.
 define_flags("""
@@ -38,24 +35,14 @@ define_flags("""
     num_train_steps (int >= 1, 100000): Total number of optimizer steps of the run.
     num_warmup_steps (int >= 0): Number of warm-up steps. Default: 10000, but at most a tenth of
         --num_train_steps.
-    save_checkpoints_steps (int >= 1, 1000): Number of steps between two checkpoints.
     max_eval_steps (int >= 1, 100): Maximum number of batches per evaluation.
     use_tpu (bool, false): The original's flag: the same as --distribution_strategy=tpu.
-    tpu_name (str): Name or address of the TPU. Default: as the environment says.
 """)
-original_flags.define_ignored(
-    ("iterations_per_loop", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
-)
+original_flags.define_ignored()
 
 # The flags that google-research/bert does not have.
+training_flags.define()
 define_flags(f"""
-    distribution_strategy ({"|".join(STRATEGIES)}, one_device): The tf.distribute strategy to train
-        with.
-""")
-optimizer_flags.define_mixed_precision()
-define_flags(f"""
-    gradient_accumulation_steps (int >= 1, 1): Number of parts that each device splits its batch
-        into to save memory; their gradients are accumulated before the optimizer step.
     pipeline_stages (int >= 1, 1): Number of devices to divide the model among, each with some of
         its blocks: GPUs if there are any, otherwise logical CPUs. The parts of
         --gradient_accumulation_steps, a few times as many, pass through them at the same time. The

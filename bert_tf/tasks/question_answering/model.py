@@ -13,7 +13,6 @@ from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.question_answering.preprocessor import Answer, AnswerSelection, strings
-from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.question_answering.serving import QuestionAnsweringModule
 from bert_tf.tasks.question_answering.windows import check_window_lengths
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
@@ -167,29 +166,6 @@ class BertQuestionAnswerer(DenseHeadModel):
         rows = preprocessor.encode(columns)
         values = predict_rows(self, rows, batch_size, verbose, token_budget=token_budget)
         return preprocessor.select(values, rows, columns)
-
-    def training_batches(
-        self,
-        questions: Sequence[str],
-        contexts: Sequence[str],
-        answers: Sequence,
-        sample_weight: Sequence[float] | None = None,
-    ) -> QuestionWindows:
-        """Returns the windows that `fit` trains on; the examples left out are logged.
-
-        Args:
-            questions, contexts, answers: N questions; the context and the answer of each, as in
-                `fit`.
-            sample_weight: The weight of each in the loss.
-
-        Raises:
-            UserError: If there is no tokenizer, or not one context and answer for each question.
-            DataError: If no answer is in its context.
-        """
-        preprocessor = self.preprocessor
-        columns = preprocessor.read_examples((questions, contexts))
-        answers = preprocessor.targets(answers, columns)
-        return preprocessor.training_rows(columns, answers, sample_weight)[0]
 
     def window_lengths(self) -> dict[str, int]:
         """Returns the arguments of `QuestionWindows` that say how contexts are cut."""

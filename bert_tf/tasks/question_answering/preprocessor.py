@@ -131,7 +131,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         """
         self.require_tokenizer()
         texts, lengths = map(strings, columns), self.window_lengths()
-        return QuestionWindows(self.tokenizer, *texts, **lengths, length=self.static_length)
+        return QuestionWindows(self.tokenizer, *texts, **lengths)
 
     def postprocess(self, values, rows, columns, pooling):
         """Returns `logits` `[W, 2, T]` of the windows and their `row_splits`; T is the longest."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.columns import is_missing
 from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.token_rows import RaggedRows, batches_of_numbers, joined, tokenized_slices
+from bert_tf.inputs.token_rows import RaggedRows, joined, tokenized_slices
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import (
     Windows,
@@ -31,7 +31,6 @@ class QuestionWindows(RaggedRows):
         tokenizer: A `BertTokenizer`.
         questions, contexts: N questions and the context of each.
         max_length, doc_stride, max_query_length: See `BertQuestionAnswerer`.
-        length: What batches for training are padded to; None for their longest window.
 
     Attributes:
         windows, examples: The `Windows`, and the question of each, int64 `[W]`.
@@ -55,7 +54,6 @@ class QuestionWindows(RaggedRows):
         max_length: int = 384,
         doc_stride: int = 128,
         max_query_length: int = 64,
-        length: int | None = None,
     ):
         if len(questions) != len(contexts):
             received = f"{len(questions)} questions, {len(contexts)} contexts"
@@ -65,7 +63,6 @@ class QuestionWindows(RaggedRows):
         self.contexts = contexts
         self.labels = ()
         self._tokenized = _TokenizedOnce(tokenizer, questions, contexts)
-        self._length = length
         parts = []
         names = ("max_length", "doc_stride", "max_query_length")
         pack = pack_windows_eagerly(tokenizer, **dict(zip(names, lengths, strict=True)))
@@ -150,20 +147,6 @@ class QuestionWindows(RaggedRows):
         contexts = tf.constant(self.contexts[examples], tf.string)
         places = tokenized.starts, tokenized.ends, tokenized.contexts[examples]
         return rows, windows, contexts, *places
-
-    def from_step(
-        self, step: int, num_train_steps: int, batch_size: int, seed: int
-    ) -> tf.data.Dataset:
-        """Returns the batches of a whole run after `step`, a function of the arguments alone.
-
-        Every epoch has another order. All batches are full: one may be of two epochs.
-        """
-        random = np.random.default_rng(seed)
-        count = num_train_steps * batch_size
-        epochs = [random.permutation(len(self)) for _ in range(-(-count // len(self)))]
-        rows = np.concatenate(epochs)[:count].reshape(num_train_steps, batch_size)
-        numbers = tf.data.Dataset.from_tensor_slices(rows[step:])
-        return batches_of_numbers(self, self.labels, numbers, self._length)
 
 
 class _TokenizedOnce:

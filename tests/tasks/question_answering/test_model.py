@@ -160,18 +160,24 @@ def test_loss_is_the_mean_of_both_cross_entropies_and_padding_does_not_matter(ma
     assert chances[0, :, 6:].max() == 0.0
 
 
+def training_windows(model, questions, contexts, answers, weights=None):
+    preprocessor = model.preprocessor
+    columns = preprocessor.read((questions, contexts))
+    return preprocessor.training_rows(columns, preprocessor.targets(answers, columns), weights)[0]
+
+
 def test_answers_that_are_not_there_are_told_and_not_trained(make_model, caplog):
     model = make_model()
     model.compile(AdamWeightDecay(1e-3))
     questions, contexts, answers = planted(5, 8)
     answers[1], answers[2], answers[3] = ("bad film", 0), ("Good", 10_000), (b"\xff", 0)
     with caplog.at_level("WARNING", "bert_tf"):
-        kept = model.training_batches(questions, contexts, answers)
+        kept = training_windows(model, questions, contexts, answers)
     assert "3 of 8 questions are left out of training" in caplog.text
     assert "'bad film' must be at character 0" in caplog.text
     good = [n for n in range(8) if n not in (1, 2, 3)]
     columns = [[column[n] for n in good] for column in (questions, contexts, answers)]
-    assert len(kept) == len(model.training_batches(*columns))
+    assert len(kept) == len(training_windows(model, *columns))
 
 
 def test_sample_weights_are_of_questions(make_model):
@@ -179,7 +185,7 @@ def test_sample_weights_are_of_questions(make_model):
     model.compile()
     questions, contexts, answers = planted(6, 8)
     weights = np.arange(8.0)
-    batches = model.training_batches(questions, contexts, answers, weights)
+    batches = training_windows(model, questions, contexts, answers, weights)
     numbers = tf.data.Dataset.range(len(batches)).batch(len(batches))
     ((tokens, targets, of_windows),) = batches_of_numbers(batches, batches.labels, numbers)
     logits = model(tokens)
@@ -188,7 +194,7 @@ def test_sample_weights_are_of_questions(make_model):
     loss = model.compute_loss(tokens, targets, logits, of_windows)
     assert float(loss) == pytest.approx(float(expected))
     windows = [
-        len(model.training_batches(*row))
+        len(training_windows(model, *row))
         for row in zip(
             *([[value] for value in column] for column in (questions, contexts, answers))
         )
