@@ -149,21 +149,19 @@ class Predictor:
         specs = feature_specs(features, inputs, is_static=jit_compile)
         key = (key, jit_compile, *specs.items())
         if model.run_eagerly:
-            function = step or self._step
+            function = step or (self._step if is_alone else self._gathered_step)
         elif (function := self._functions.get(key)) is None:
             options = {"jit_compile": jit_compile or None}
             if is_alone:
                 function = FlatFunction(step or self._step, [specs], **options)
             else:
                 options["reduce_retracing"] = True
-                function = tf.function(self._step, autograph=False, **options)
+                function = tf.function(self._gathered_step, autograph=False, **options)
             function = self._functions.setdefault(key, function)
         if is_alone and not model.run_eagerly:
             return function(features)
         tensors = tf.nest.map_structure(tf.convert_to_tensor, features)
-        if is_alone:
-            return function(tensors)
-        return strategy.gather(function(_dealt(tensors, strategy)), axis=0)
+        return function(tensors if is_alone else _dealt(tensors, strategy))
 
     def of_texts(self, texts: FewTexts) -> tuple[tf.Tensor, Any]:
         """Returns the order of the rows, and what `tensors` returns for them in this order."""
@@ -202,6 +200,10 @@ class Predictor:
             specs = [tf.TensorSpec([None], tf.string)] * len(columns)
             function = self._functions.setdefault(key, FlatFunction(in_graph, specs))
         return function(*columns)
+
+    def _gathered_step(self, features):
+        # Outside of a graph, `gather` would be traced in every call.
+        return self._model.distribute_strategy.gather(self._step(features), axis=0)
 
     def _step(self, features):
         return self._model.distribute_strategy.run(self._model.predict_step, args=(features,))
