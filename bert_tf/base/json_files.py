@@ -93,7 +93,7 @@ def parse_json(
             parse_float=_finite if only_finite else None,
             parse_int=_short_integer,
         )
-        _require_shallow([value])
+        _require_shallow(value)
         if re.search(r"\\u[dD]", text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")  # no half of a surrogate pair
     except UnicodeError as reason:
@@ -136,9 +136,14 @@ def _short_integer(digits):
     return int(digits)
 
 
-def _require_shallow(value, levels=MOST_NESTED + 1):
-    if not levels:
+def _require_shallow(value):
+    level = [[value]]
+    for _ in range(MOST_NESTED + 1):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, (dict, list))
+        ]
+    if level:
         raise ValueError(f"lists and objects in more than {MOST_NESTED} levels")
-    for child in value.values() if isinstance(value, dict) else value:
-        if isinstance(child, (dict, list)):
-            _require_shallow(child, levels - 1)

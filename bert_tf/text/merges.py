@@ -32,22 +32,24 @@ class Merges:
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]):
-        ranks = {merge: rank for rank, merge in enumerate(merges)}  # of a repeated one, the last
         try:
+            parts = np.array([ids[part] for merge in merges for part in merge], np.int64)
             self._merged = np.array([ids[a + b] for a, b in merges], np.int32)
-            pairs = {code_points.pair(ids[a], ids[b]): rank for (a, b), rank in ranks.items()}
         except KeyError as error:
             raise DataError(
                 "The vocabulary must contain the parts and results of all merges. Received: no "
                 f"piece {error.args[0]!r:.200}."
             ) from None
-        self._ranks = SparseTable([*pairs], [*pairs.values()], _NO_RANK)
+        first, second = parts.reshape(-1, 2).T
+        pairs, places = np.unique(code_points.pair(first, second)[::-1], return_index=True)
+        ranks = len(merges) - 1 - places  # of a repeated pair, the last
+        self._ranks = SparseTable(pairs, ranks, _NO_RANK)
         # Usually no merge has an earlier rank than those that make its parts. If one has, pairs
         # that appear later can come first.
-        made_at = {a + b: rank for rank, (a, b) in enumerate(merges)}
-        self._in_rounds = all(
-            rank > max(made_at.get(a, -1), made_at.get(b, -1)) for (a, b), rank in ranks.items()
-        )
+        made_at = np.full(max(ids.values(), default=0) + 1, -1)
+        made_at[self._merged] = np.arange(len(merges))
+        made = np.maximum(made_at[first], made_at[second])
+        self._in_rounds = bool(np.all(ranks > made[ranks]))
 
     def __call__(
         self, symbols: tf.Tensor, parts: tf.Tensor, places: tf.Tensor, done: tf.Tensor
