@@ -12,14 +12,14 @@ with the same --hosts, which all machines must reach, and its part of the worker
     b$ bert-tf launch_workers --hosts=a:2222,b:2222 --first_worker=1 --num_workers=1 -- …
 
 TensorFlow cannot replace a lost worker, so all are started again, and the program must resume by
-itself, as bert-tf run_pretraining does from its newest checkpoint. A worker hangs if it has not
+itself, as all programs that train do from their newest checkpoint. A worker hangs if it has not
 called `bert_tf.base.supervision.beat()` for --hang_timeout seconds; the callback
 `bert_tf.training.callbacks.Heartbeat` does so after each batch. A program that never calls it is
 not watched for hangs.
 
-SIGTERM and Ctrl-C stop the workers with SIGTERM, on which bert-tf run_pretraining saves a
-checkpoint; a second one kills them. The exit status is 0 if all workers have finished, 143 after
-SIGTERM, 130 after Ctrl-C, and otherwise that of the worker that failed first.
+SIGTERM and Ctrl-C stop the workers with SIGTERM, on which the programs that train
+save a checkpoint; a second one kills them. The exit status is 0 if all workers have finished, 143
+after SIGTERM, 130 after Ctrl-C, and otherwise that of the worker that failed first.
 """
 
 import os

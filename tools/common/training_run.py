@@ -50,6 +50,8 @@ class TrainingBatches:
             if value_of("train_token_budget"):
                 limits = {"batch_size": None, "token_budget": FLAGS.train_token_budget}
         self._batches = epoch_batches(preprocessor, self._texts, rows, seed=FLAGS.seed, **limits)
+        if self._batches.groups is not None:
+            self._batches.report_left_out(0)
         self.num_rows = len(self._lengths)
         self.steps_per_epoch = self._batches.steps_per_epoch
         self.tokens_per_step = self._lengths.sum() / self.steps_per_epoch
@@ -147,7 +149,7 @@ class TrainingRun:
                 self._checkpoint.set_model(self._model)
                 self._checkpoint.step = num_steps
                 self._checkpoint.save()
-        workers.keep_results_of_first()
+        workers.end_training()
         self._average()
         fine_tuning.merge_lora(self._model)
 

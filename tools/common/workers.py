@@ -89,9 +89,19 @@ def restore(checkpoint, model) -> int:
     return step
 
 
-def keep_results_of_first() -> None:
-    """Lets a worker that is not the first write what follows to a directory that is removed."""
-    if _are_several() and not is_first():
+def end_training() -> None:
+    """Waits until the first worker has written its last checkpoint.
+
+    What the others write to --output_dir afterwards goes to a directory that is removed. What
+    follows, such as predictions, may take longer than the launcher waits for a step.
+    """
+    from bert_tf.training.distribution.strategies import largest_of_workers
+
+    supervision.keep_beating()
+    if not _are_several():
+        return
+    largest_of_workers(strategy(), 0)
+    if not is_first():
         directory = tempfile.TemporaryDirectory()
         atexit.register(directory.cleanup)
         FLAGS.output_dir = directory.name

@@ -1,12 +1,13 @@
 """Heartbeats after batches, by which tools/launch_workers.py notices a worker that hangs."""
 
 import os
+import time
 
 import keras
 import numpy as np
 import pytest
 
-from bert_tf.base.supervision import HEARTBEAT_VARIABLE, beat
+from bert_tf.base.supervision import HEARTBEAT_VARIABLE, beat, keep_beating
 from bert_tf.training.callbacks import Heartbeat
 
 
@@ -39,6 +40,15 @@ def test_every_loop_beats(beats):
         assert not beats()
         loop(*arrays, verbose=0, callbacks=[Heartbeat()])
         assert beats()
+
+
+def test_beats_go_on_without_batches(beats):
+    keep_beating(interval=0.01)
+    for _ in range(2):
+        end = time.monotonic() + 10
+        while not beats():
+            assert time.monotonic() < end
+            time.sleep(0.01)
 
 
 def test_without_a_launcher_it_does_nothing(tmp_path, monkeypatch):
