@@ -77,7 +77,7 @@ _FALSE_OPTIONS = {
     "both_orders": "in distillation, pairs are computed in one order",
 }
 # The options of a tokenizer that change the ids of a text.
-_TOKENIZER_SETTINGS = ("lowercase", "split_on_cjk", "number_token")
+_TOKENIZER_SETTINGS = ("lowercase", "split_on_cjk", "number_token", "segmenter")
 
 
 def check_pair(student, teacher) -> None:

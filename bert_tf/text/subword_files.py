@@ -52,6 +52,10 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
         raise user_error("`directory`", expected, received, DataError)
     config = tokenizer_config.read(directory, may_add_ends=True)
     found = {**row_options(definition), **tokenizer_config.options(config)}
+    if "segmenter" in found:
+        expected = "be of WordPiece for RoFormerTokenizer"
+        received = f"byte pairs or a Unigram model in {os.fspath(directory)}."
+        raise user_error("The tokenizer's model", expected, received, ConfigError)
     found = {name: value for name, value in found.items() if name in subword_definition.OPTIONS}
     known = {token["content"] for token in definition.get("added_tokens") or ()}
     if unknown := sorted({*tokenizer_config.added_tokens(config)} - known):

@@ -13,6 +13,7 @@ from bert_tf.base import hooks
 from bert_tf.base.ragged_rows import joined_strings
 from bert_tf.errors import check_limits, naming, require
 from bert_tf.text import tokenizer_config, tokenizer_files
+from bert_tf.text.chinese_words import SEGMENTERS, ChineseWords
 from bert_tf.text.kept_whole import NUMBER, KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import SPECIAL_TOKENS, Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs
@@ -62,6 +63,10 @@ class BertTokenizer(Tokenizer):
         character_rules: Which characters are removed, lower-cased, marks, punctuation or
             ideographs: "google" follows google-research/bert, "huggingface" its `tokenizers`, which
             removes private-use characters, knows an earlier Unicode and has no final sigma.
+        segmenter: "jieba" makes each Chinese word that is a piece of the vocabulary one token, as
+            in RoFormer; jieba also makes each letter of scripts other than English a word. It is
+            Python code, so models with such a tokenizer cannot be exported. It needs the package
+            rjieba or jieba.
 
     Attributes:
         unk_token_id, sep_token_id, pad_token_id, cls_token_id, mask_token_id: The ids of these
@@ -70,6 +75,7 @@ class BertTokenizer(Tokenizer):
     Raises:
         DataError: If the vocabulary cannot be read, repeats a piece, or lacks a special token.
         ConfigError: If an option has an invalid value.
+        UserError: If the package of the `segmenter` is not installed.
 
     Example:
         >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "##s"]
@@ -110,6 +116,7 @@ class BertTokenizer(Tokenizer):
         has_segments: bool | None = None,
         additional_special_tokens: Sequence[str] = (),
         character_rules: str = GOOGLE,
+        segmenter: str | None = None,
     ):
         source = None
         if isinstance(vocabulary, (str, os.PathLike)):
@@ -120,6 +127,10 @@ class BertTokenizer(Tokenizer):
         require(separators in (1, 2), "must be 1 or 2", separators=separators)
         rule = f"must be one of {CHARACTER_RULES}"
         require(character_rules in CHARACTER_RULES, rule, character_rules=character_rules)
+        require(segmenter in (None, *SEGMENTERS), "must be None or 'jieba'", segmenter=segmenter)
+        is_valid = segmenter is None or (split_on_cjk and separators == 1)
+        rule = "must be True and 1 with a `segmenter`"
+        require(is_valid, rule, split_on_cjk=split_on_cjk, separators=separators)
         check_limits(max_input_chars_per_word=max_input_chars_per_word)
         ids = {piece: index for index, piece in enumerate(vocabulary)}
         options = (max_length, truncation_side, errors, split_special_tokens)
@@ -138,6 +149,7 @@ class BertTokenizer(Tokenizer):
         self.has_segments = separators == 1 if has_segments is None else has_segments
         self.additional_special_tokens = list(additional_special_tokens)
         self.character_rules = character_rules
+        self.segmenter = segmenter
         optional = [name for name in _OPTIONAL_TOKENS if getattr(self, name) is None]
         names = [name for name in (*SPECIAL_TOKENS, "number_token") if name not in optional]
         way_out = ", or mask_token=None if it has no mask token"
@@ -158,6 +170,8 @@ class BertTokenizer(Tokenizer):
         lowercase, strip_accents = self.lowercase, self.strip_accents
         strip_accents = lowercase if strip_accents is None else strip_accents
         options = self.split_on_cjk, self.errors, self.character_rules
+        if self.segmenter is not None:
+            options += (ChineseWords(self.character_rules, frozenset(self.vocabulary)),)
         splitter = WordSplitter(lowercase, strip_accents, *options)
         options = splitter, self.unk_token, self.max_input_chars_per_word
         return _graphs_of(tuple(patterns.items()), tuple(self.vocabulary), *options)
@@ -233,4 +247,5 @@ class BertTokenizer(Tokenizer):
 @functools.lru_cache(maxsize=8)
 def _graphs_of(patterns: tuple[tuple[str, int], ...], vocabulary: tuple[str, ...], *options):
     model = WordPiece(list(vocabulary), *options)
+    model = model if model.splitter.words is None else model.exact
     return TokenizerGraphs(KeptWhole(model, dict(patterns)) if patterns else model)

@@ -28,6 +28,7 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.errors import ConfigError, DataError
+from bert_tf.text.chinese_words import SEGMENTERS
 from bert_tf.text.packing import TRUNCATION_SIDES
 from bert_tf.text.tokenizer_json import ADDED_TOKEN, MOST_ADDED_TOKENS
 from bert_tf.text.unicode_tables import CHARACTER_RULES
@@ -39,6 +40,7 @@ NO_LIMIT = 10**9
 ERRORS = ("strict", "replace")  # what to do with text that is not UTF-8
 TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "number_token")
 TWO_SEPARATORS = "MPNetTokenizer"  # Hugging Face's class with two between the segments of a pair
+CHINESE_WORDS = "RoFormerTokenizer"  # Hugging Face's class with jieba
 # Constructor argument -> key. Hugging Face does not know the last four, but keeps them.
 _SAME_KEYS = ("strip_accents", "split_special_tokens", "truncation_side")
 _SAME_KEYS += ("additional_special_tokens", *TOKENS, "max_input_chars_per_word", "errors")
@@ -70,6 +72,7 @@ ARGUMENTS = object_of(
         "separators": may_lack(one_of(1, 2)),
         "has_segments": optional(FLAG),
         "character_rules": may_lack(one_of(*CHARACTER_RULES)),
+        "segmenter": optional(one_of(*SEGMENTERS)),
         "additional_special_tokens": may_lack(list_of(_PIECE, most=MOST_ADDED_TOKENS)),
         **dict.fromkeys(TOKENS[:4], may_lack(_PIECE)),
         **dict.fromkeys(TOKENS[4:], optional(_PIECE)),
@@ -105,7 +108,7 @@ _CONFIG = object_of(
 # Hugging Face's classes that read the files of ours in another way.
 _OTHER_CLASSES = {
     *("Barthez", "BertJapanese", "Bertweet", "Esm", "Funnel", "M2M100", "MBart", "MBart50", "Nllb"),
-    *("PLBart", "Phobert", "ProphetNet", "RoFormer", "Splinter", "Tapas", "XGLM"),
+    *("PLBart", "Phobert", "ProphetNet", "Splinter", "Tapas", "XGLM"),
 }
 _CLASS = optional(
     Kind(
@@ -117,14 +120,7 @@ _CLASS = optional(
     )
 )
 # What config.json says where tokenizer_config.json names no class, as in older checkpoints.
-_MODEL = object_of(
-    {
-        "tokenizer_class": _CLASS,
-        "model_type": optional(
-            Kind("a model without a tokenizer of its own", lambda value: value != "roformer")
-        ),
-    }
-)
+_MODEL = object_of({"tokenizer_class": _CLASS})
 _SUPPORTED = object_of(
     {
         "tokenizer_class": _CLASS,
@@ -155,8 +151,17 @@ def read(directory: str | os.PathLike, may_add_ends: bool = False) -> dict[str, 
         check(config, _NO_ENDS, path, ConfigError)
     if config.get("tokenizer_class") is None:
         path = os.path.join(directory, "config.json")
-        check(read_json_if_any(path, OBJECT, DataError), _MODEL, path, ConfigError)
+        model = read_json_if_any(path, OBJECT, DataError)
+        check(model, _MODEL, path, ConfigError)
+        by_type = CHINESE_WORDS if model.get("model_type") == "roformer" else None
+        if is_class(model.get("tokenizer_class") or by_type, CHINESE_WORDS):
+            config = {**config, "tokenizer_class": CHINESE_WORDS}
     return config
+
+
+def is_class(name: str | None, tokenizer_class: str) -> bool:
+    """Returns whether a name in a file is that of a class of Hugging Face, fast or not."""
+    return (name or "").removesuffix("Fast") == tokenizer_class
 
 
 def options(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,8 +175,10 @@ def options(config: Mapping[str, Any]) -> dict[str, Any]:
         found["truncation_side"] = "middle"
     if config.get("has_mask_token") is False:
         found["mask_token"] = None
-    if (config.get("tokenizer_class") or "").removesuffix("Fast") == TWO_SEPARATORS:
+    if is_class(config.get("tokenizer_class"), TWO_SEPARATORS):
         found["separators"] = 2
+    if is_class(config.get("tokenizer_class"), CHINESE_WORDS):
+        found |= {"segmenter": "jieba", "split_on_cjk": True}  # whatever tokenize_chinese_chars is
     if config.get("model_input_names") is not None:
         found["has_segments"] = _SEGMENT_IDS in config["model_input_names"]
     return found

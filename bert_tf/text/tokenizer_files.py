@@ -20,7 +20,7 @@ from bert_tf.base.json_schema import (
 )
 from bert_tf.errors import ConfigError, DataError, UserError, user_error
 from bert_tf.text import tokenizer_config, tokenizer_json
-from bert_tf.text.tokenizer_config import CONFIG_FILE, TOKENS, TWO_SEPARATORS
+from bert_tf.text.tokenizer_config import CHINESE_WORDS, CONFIG_FILE, TOKENS, TWO_SEPARATORS
 from bert_tf.text.vocabulary import is_cased, read_vocabulary, write_vocabulary
 
 _logger = logging.getLogger("bert_tf")
@@ -161,6 +161,7 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
     """
     refuse_other(config["vocabulary"], directory)
     name = "BertTokenizer" if config["separators"] == 1 else TWO_SEPARATORS
+    name = name if config["segmenter"] is None else CHINESE_WORDS
     content = tokenizer_config.content(config, name)
     with staged_files(directory) as new:
         write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_tf.base.ragged_rows import row_ids
 from bert_tf.text import unicode_tables as unicode
+from bert_tf.text.chinese_words import ChineseWords
 from bert_tf.text.code_points import checked, mask_of, starts
 
 
@@ -46,6 +47,7 @@ class WordSplitter:
         errors: "strict" refuses strings that are not valid UTF-8. "replace" reads each malformed
             part as U+FFFD, which is then removed.
         character_rules: See `BertTokenizer`.
+        words: What finds the words between white space, instead of at ideographs and punctuation.
 
     Example:
         >>> WordSplitter(lowercase=True, strip_accents=True).ragged_words(tf.constant(["Él, no"]))
@@ -57,10 +59,11 @@ class WordSplitter:
     split_on_cjk: bool = True
     errors: str = "strict"
     character_rules: str = unicode.GOOGLE
+    words: ChineseWords | None = None
 
     def table(self, decompose: bool, strip_marks: bool) -> unicode.CharacterTable:
         """Returns the table of characters for these steps of the normalization."""
-        others = self.split_on_cjk, self.character_rules
+        others = self.split_on_cjk and self.words is None, self.character_rules
         return unicode.character_table(self.lowercase, decompose, strip_marks, *others)
 
     def ragged_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -96,9 +99,13 @@ class WordSplitter:
         normalized, sources, punctuation = self._normalize(table, code_points, entries, runs)
 
         # [K]: a word starts at a new run, at punctuation and after punctuation.
-        new_runs = tf.gather(runs, sources)
-        before = tf.concat([punctuation[:1], punctuation[:-1]], axis=0)
-        first = tf.where(starts(new_runs) | punctuation | before)[:, 0]  # [W]
+        is_first = starts(tf.gather(runs, sources))
+        if self.words is None:
+            before = tf.concat([punctuation[:1], punctuation[:-1]], axis=0)
+            is_first |= punctuation | before
+        else:
+            is_first = self.words.starts(normalized, is_first)
+        first = tf.where(is_first)[:, 0]  # [W]
         word_splits = tf.concat([first, [tf.size(normalized, out_type=tf.int64)]], axis=0)
         # `sources` is sorted, except for marks that were reordered within a word.
         row_ends = tf.searchsorted(tf.gather(sources, first), row_splits, out_type=tf.int64)

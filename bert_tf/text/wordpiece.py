@@ -134,7 +134,11 @@ class _Path(PieceModel):
 
 
 class WordPiece(PieceModel):
-    """Converts text to ids; its arguments are those of `BertTokenizer`, and a splitter."""
+    """Converts text to ids; its arguments are those of `BertTokenizer`, and a splitter.
+
+    Attributes:
+        exact: The model that always takes the exact path.
+    """
 
     def __init__(
         self,
@@ -149,7 +153,7 @@ class WordPiece(PieceModel):
         self.max_bytes_per_word = MAX_UTF8_BYTES * max_input_chars_per_word
         self._vocabulary, self._unk_token = vocabulary, unk_token
         self._ascii = _Path(self._ascii_ids, self._ascii_pieces, takes_ascii=True)
-        self._few = _Path(self._exact_ids, self.pieces, self.errors)
+        self.exact = _Path(self._exact_ids, self.pieces, self.errors)
         self._many = _Path(self._many_ids, self.pieces, self.errors)
 
     def for_texts(self, columns: list[tf.Tensor]) -> PieceModel:
@@ -159,7 +163,7 @@ class WordPiece(PieceModel):
         texts = (columns[0] if len(columns) == 1 else tf.concat(columns, axis=0)).numpy()
         if all(map(_is_ascii, texts)):
             return self._ascii
-        return self._few if sum(map(len, texts)) <= FEW_BYTES else self._many
+        return self.exact if sum(map(len, texts)) <= FEW_BYTES else self._many
 
     # Made when they are first needed, and stored as bytes: every graph creates its own constants.
     @functools.cached_property
