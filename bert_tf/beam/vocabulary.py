@@ -34,7 +34,7 @@ def count_corpus(
     workspace: Workspace,
     files: Sequence[InputFile],
     line_format: LineFormat,
-    normalization: tuple[bool, bool | None, bool],
+    normalization: tuple[bool, bool | None, bool, str | None],
     options,
     keep_going: bool = False,
     max_retries: int = 3,
@@ -46,7 +46,8 @@ def count_corpus(
         workspace: Where the work is kept.
         files: The input files.
         line_format: How they are read.
-        normalization: The arguments lowercase, strip_accents and split_on_cjk of `count_words`.
+        normalization: The arguments lowercase, strip_accents, split_on_cjk and segmenter of
+            `count_words`.
         options: Beam's `PipelineOptions`.
         keep_going: Whether damaged lines and files are left out.
         max_retries: See `run_pipeline`.
@@ -87,7 +88,7 @@ def _count_block(
     item: tuple[int, list[FileSpan]],
     workspace: Workspace,
     line_format: LineFormat,
-    normalization: tuple[bool, bool | None, bool],
+    normalization: tuple[bool, bool | None, bool, str | None],
     stops: bool,
 ) -> tuple[None, str]:
     """Writes the counts of the words of a block, and a dead letter for each damaged line."""

@@ -53,9 +53,9 @@ def export(
         The path of the SavedModel.
 
     Raises:
-        UserError: If the model's class cannot be exported, it is not trained or has no tokenizer,
-            `pairs` is not supported, `portable=True` is given for prepacked kernels, or
-            `portable=False` without the built operations.
+        UserError: If the model's class cannot be exported, it is not trained, it has no tokenizer,
+            or one with a segmenter, `pairs` is not supported, `portable=True` is given for
+            prepacked kernels, or `portable=False` without the built operations.
         CheckpointError: If an interrupted save in `directory` cannot be undone.
 
     Example:
@@ -125,8 +125,8 @@ def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
     """Builds the module that `export` writes; `pairs` is as in `export`.
 
     Raises:
-        UserError: If the model's class cannot be exported, it has no tokenizer, or `pairs` is not
-            supported.
+        UserError: If the model's class cannot be exported, it has no tokenizer, or one with a
+            segmenter, or `pairs` is not supported.
     """
     spec = model.spec
     if spec.serving is None:
@@ -134,6 +134,14 @@ def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
         raise user_error("`model`", expected, type(model).__name__)
     if model.tokenizer is None:
         raise UserError("`model` must have a tokenizer. Received: tokenizer=None")
+    if getattr(model.tokenizer, "segmenter", None) is not None:
+        raise UserError(
+            "`model.tokenizer` must have no segmenter, which is Python code that a SavedModel "
+            f"cannot hold. Received: segmenter={model.tokenizer.segmenter!r}. Call the model in "
+            "Python. Or set `model.tokenizer = BertTokenizer.from_config(model.tokenizer."
+            "get_config() | {'segmenter': None})`, export, and pass the ids of the tokenizer with "
+            "the segmenter to the signature `tokens`."
+        )
     if pairs and not spec.serving.takes_pairs:
         names = [s.model for s in tasks.specs() if s.serving and s.serving.takes_pairs]
         expected = f"be False unless the model is a {' or '.join(names)}"

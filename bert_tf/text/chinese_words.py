@@ -14,13 +14,14 @@ import functools
 import importlib
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.optional_packages import require_package
-from bert_tf.text.unicode_tables import word_data
+from bert_tf.errors import require
+from bert_tf.text.unicode_tables import GOOGLE, word_data
 
 SEGMENTERS = ("jieba",)
 
@@ -46,18 +47,15 @@ def jieba_cut() -> Callable[[str], list[str]]:
 class ChineseWords:
     """Finds where the words of jieba begin.
 
-    Raises `UserError` if jieba is not installed.
-
     Args:
-        character_rules: Which characters are ideographs, as in `BertTokenizer`.
         pieces: The words that stay whole. None keeps all of them.
+        character_rules: Which characters are ideographs, as in `BertTokenizer`.
     """
 
-    character_rules: str
     pieces: frozenset[str] | None = None
+    character_rules: str = GOOGLE
 
     def __post_init__(self):
-        jieba_cut()  # raises an error before any work
         if self.pieces and not re.search("[\u3400-\u9fff]{2}", "\n".join(self.pieces)):
             _logger.warning(
                 "The vocabulary has no Chinese word of two characters, so segmenter='jieba' only "
@@ -85,3 +83,17 @@ class ChineseWords:
             starts |= alone
             starts[1:] |= alone[:-1]  # what comes after it
         return starts
+
+
+def chinese_words(
+    segmenter: str | None, pieces: Iterable[str] | None = None, character_rules: str = GOOGLE
+) -> ChineseWords | None:
+    """Returns the `ChineseWords` of a segmenter, which is None or one of `SEGMENTERS`.
+
+    Raises `ConfigError` if it is another, and `UserError` if its package is not installed.
+    """
+    require(segmenter in (None, *SEGMENTERS), "must be None or 'jieba'", segmenter=segmenter)
+    if segmenter is None:
+        return None
+    jieba_cut()
+    return ChineseWords(None if pieces is None else frozenset(pieces), character_rules)

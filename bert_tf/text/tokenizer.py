@@ -13,7 +13,7 @@ from bert_tf.base import hooks
 from bert_tf.base.ragged_rows import joined_strings
 from bert_tf.errors import check_limits, naming, require
 from bert_tf.text import tokenizer_config, tokenizer_files
-from bert_tf.text.chinese_words import SEGMENTERS, ChineseWords
+from bert_tf.text.chinese_words import chinese_words
 from bert_tf.text.kept_whole import NUMBER, KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import SPECIAL_TOKENS, Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs
@@ -127,10 +127,8 @@ class BertTokenizer(Tokenizer):
         require(separators in (1, 2), "must be 1 or 2", separators=separators)
         rule = f"must be one of {CHARACTER_RULES}"
         require(character_rules in CHARACTER_RULES, rule, character_rules=character_rules)
-        require(segmenter in (None, *SEGMENTERS), "must be None or 'jieba'", segmenter=segmenter)
-        is_valid = segmenter is None or (split_on_cjk and separators == 1)
-        rule = "must be True and 1 with a `segmenter`"
-        require(is_valid, rule, split_on_cjk=split_on_cjk, separators=separators)
+        is_valid = segmenter is None or separators == 1
+        require(is_valid, "must be 1 with a `segmenter`", separators=separators)
         check_limits(max_input_chars_per_word=max_input_chars_per_word)
         ids = {piece: index for index, piece in enumerate(vocabulary)}
         options = (max_length, truncation_side, errors, split_special_tokens)
@@ -170,9 +168,8 @@ class BertTokenizer(Tokenizer):
         lowercase, strip_accents = self.lowercase, self.strip_accents
         strip_accents = lowercase if strip_accents is None else strip_accents
         options = self.split_on_cjk, self.errors, self.character_rules
-        if self.segmenter is not None:
-            options += (ChineseWords(self.character_rules, frozenset(self.vocabulary)),)
-        splitter = WordSplitter(lowercase, strip_accents, *options)
+        words = chinese_words(self.segmenter, self.vocabulary, self.character_rules)
+        splitter = WordSplitter(lowercase, strip_accents, *options, words)
         options = splitter, self.unk_token, self.max_input_chars_per_word
         return _graphs_of(tuple(patterns.items()), tuple(self.vocabulary), *options)
 

@@ -205,7 +205,9 @@ def content(arguments: Mapping[str, Any], tokenizer_class: str) -> dict[str, Any
         values["truncates_middle"] = True
     if "mask_token" not in values:
         values["has_mask_token"] = False
-    if "has_segments" in given and given["has_segments"] != (given["separators"] == 1):
+    # transformers 5's RoFormerTokenizer has segment ids only if its files say so.
+    is_usual = given.get("has_segments") == (given.get("separators") == 1)
+    if "has_segments" in given and (tokenizer_class == CHINESE_WORDS or not is_usual):
         segments = [_SEGMENT_IDS] * given["has_segments"]
         values["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     return values

@@ -154,6 +154,8 @@ def check_case(
 def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
     """Writes `vocab.txt` and `tokenizer_config.json` for a `BertTokenizer.get_config`, atomically.
 
+    With a segmenter, it also writes a `tokenizer.json`.
+
     Raises:
         DataError: If a piece contains a line end.
         UserError: See `refuse_other`.
@@ -166,6 +168,10 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
     with staged_files(directory) as new:
         write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))
         write_json(os.path.join(new, CONFIG_FILE), content, sort_keys=True)
+        if config["segmenter"] is not None:
+            # From a vocab.txt, transformers 5.24 looks for words in its path instead of its pieces.
+            definition = tokenizer_json.roformer_definition(config)
+            write_json(os.path.join(new, TOKENIZER_FILE), definition)
 
 
 def refuse_other(vocabulary: Sequence[str], directory: str | os.PathLike) -> None:

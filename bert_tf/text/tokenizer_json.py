@@ -213,6 +213,25 @@ def wordpiece_options(content: Mapping[str, Any], path: str | os.PathLike) -> di
     return found | row_options(content)
 
 
+def roformer_definition(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the `tokenizer.json` of a `BertTokenizer` with a segmenter, as transformers has it.
+
+    The segmenter itself is in no file: the class in `tokenizer_config.json` stands for it.
+    """
+    flags = {key: arguments[name] for name, key in _NORMALIZER.items()}
+    flags |= {"clean_text": True, "handle_chinese_chars": False}
+    model = {name: arguments[name] for name in _MODEL} | {"continuing_subword_prefix": CONTINUATION}
+    pieces = {piece: index for index, piece in enumerate(arguments["vocabulary"])}
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": {"type": "BertNormalizer", **flags},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
+        "model": {"type": "WordPiece", **model, "vocab": pieces},
+    }
+
+
 def is_kept_whole(token: Mapping[str, Any]) -> bool:
     """Returns whether `BertTokenizer` can find an added token in a text: it takes only itself."""
     return token.get("special") is True and not any(token.get(flag) for flag in _FLAGS[:-1])

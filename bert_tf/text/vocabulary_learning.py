@@ -15,6 +15,7 @@ import functools
 import heapq
 import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
@@ -23,13 +24,16 @@ from bert_tf.base.file_errors import data_error
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.regular_files import open_input
 from bert_tf.errors import ConfigError, DataError, require, user_error
+from bert_tf.text.chinese_words import chinese_words
 from bert_tf.text.tensorflow_text import explained_import
+from bert_tf.text.unicode_tables import CJK_BLOCKS
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import WordSplitter
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ALGORITHMS = ("wordpiece", "bpe")
 TEXTS_AT_A_TIME = 2048
+_IDEOGRAPH = re.compile("([" + "".join(f"{chr(a)}-{chr(b)}" for a, b in CJK_BLOCKS) + "])")
 MAX_WORD_CHARACTERS = 50  # tensorflow-text's default; longer words teach nothing
 
 
@@ -45,6 +49,7 @@ def learn_vocabulary(
     min_frequency: int = 2,
     max_characters: int = 8000,
     progress: bool = True,
+    segmenter: str | None = None,
 ) -> list[str]:
     """Learns a vocabulary from raw text.
 
@@ -59,14 +64,19 @@ def learn_vocabulary(
         min_frequency: Words, characters and pairs that occur less often are ignored.
         max_characters: The maximum number of distinct characters. The most frequent ones are kept.
         progress: Whether to show progress bars.
+        segmenter: "jieba" makes pieces of frequent Chinese words, for a `BertTokenizer` with this
+            segmenter. If there is room for N pieces after the single characters, these are the
+            Chinese ones of the N most frequent words of the texts.
 
     Returns:
-        The pieces: special and unused ones, characters, then longer ones, the most frequent first.
+        The pieces: special and unused ones, characters, Chinese words of a segmenter, then other
+        longer ones; words and longer ones with the most frequent first.
 
     Raises:
         ConfigError: If an option has an invalid value.
         DataError: If no word is frequent enough, or `vocabulary_size` is too small for the special
             tokens and the characters.
+        UserError: If the package of the `segmenter` is not installed.
 
     Example:
         >>> vocabulary = bert_tf.text.learn_vocabulary(["low lower lowest"] * 9, vocabulary_size=30)
@@ -75,9 +85,9 @@ def learn_vocabulary(
         >>> "low" in vocabulary
         True
     """
-    counts = count_words(texts, lowercase, strip_accents, split_on_cjk, progress)
+    counts = count_words(texts, lowercase, strip_accents, split_on_cjk, segmenter, progress)
     options = (algorithm, special_tokens, num_unused, min_frequency, max_characters, progress)
-    return learn_from_counts(counts, vocabulary_size, *options)
+    return learn_from_counts(counts, vocabulary_size, *options, segmenter)
 
 
 def count_words(
@@ -85,6 +95,7 @@ def count_words(
     lowercase: bool = True,
     strip_accents: bool | None = None,
     split_on_cjk: bool = True,
+    segmenter: str | None = None,
     progress: bool = True,
 ) -> dict[str, int]:
     """Returns the words that the tokenizer splits texts into, with their counts.
@@ -96,7 +107,8 @@ def count_words(
         {'a': 2, 'b': 1, '.': 1}
     """
     strip_accents = lowercase if strip_accents is None else strip_accents
-    count_batch = _traced_count(WordSplitter(lowercase, strip_accents, split_on_cjk))
+    words = chinese_words(segmenter)
+    count_batch = _traced_count(WordSplitter(lowercase, strip_accents, split_on_cjk, words=words))
     totals: collections.Counter[bytes] = collections.Counter()
     texts = iter(texts)
     shown = {"unit": " texts", "unit_scale": True, "disable": not progress}
@@ -129,6 +141,7 @@ def learn_from_counts(
     min_frequency: int = 2,
     max_characters: int = 8000,
     progress: bool = True,
+    segmenter: str | None = None,
 ) -> list[str]:
     """Learns a vocabulary from words with their counts, which may be sums over several shards.
 
@@ -145,7 +158,10 @@ def learn_from_counts(
     rule = "must be unique, and not among the `num_unused` tokens [unusedN]"
     is_valid = len(set(reserved)) == len(reserved)
     require(is_valid, rule, ConfigError, special_tokens=list(special_tokens), num_unused=num_unused)
-    counts = _usable_counts(word_counts, min_frequency, max_characters)
+    chinese, parts = {}, word_counts
+    if segmenter is not None:
+        chinese, parts = _without_chinese(word_counts, min_frequency)
+    counts = _usable_counts(parts, min_frequency, max_characters)
     if not counts:
         expected = f"have words that occur at least min_frequency={min_frequency} times"
         received = f"{len(word_counts)} distinct words, none of them often enough."
@@ -165,10 +181,15 @@ def learn_from_counts(
     )
     fix = f"Raise it, or lower max_characters (now {max_characters})."
     require(len(characters) <= room, rule, DataError, fix, vocabulary_size=vocabulary_size)
-    learned = []
+    known = characters.union(alone)
+    longer = {word: -count for word, count in counts.items() if len(word) > 1}
+    longer |= {word: -count for word, count in chinese.items() if known.issuperset(word)}
+    frequent = sorted(longer, key=lambda word: (longer[word], word)) if chinese else []
+    learned = [word for word in frequent[: room - len(characters)] if word in chinese]
+    room -= len(learned)
     if len(characters) < room:
         learn = _learn_bpe if algorithm == "bpe" else _learn_wordpiece
-        learned = learn(counts, room, characters, min_frequency, progress)
+        learned += learn(counts, room, characters, min_frequency, progress)
     return [*reserved, *sorted(alone), *sorted(characters), *learned]
 
 
@@ -210,6 +231,20 @@ def _usable_counts(
         for word, count in sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
         if count >= min_frequency and len(word) <= MAX_WORD_CHARACTERS and allowed.issuperset(word)
     }
+
+
+def _without_chinese(
+    word_counts: Mapping[str, int], min_frequency: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns the counts of frequent words that ideographs divide, and of all parts of words."""
+    chinese, others = {}, collections.Counter()
+    for word, count in word_counts.items():
+        parts = [part for part in _IDEOGRAPH.split(word) if part]
+        if len(parts) > 1 and count >= min_frequency:
+            chinese[word] = count
+        for part in parts:
+            others[part] += count
+    return chinese, others
 
 
 def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[str]:

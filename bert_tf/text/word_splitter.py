@@ -17,6 +17,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.base.ragged_rows import row_ids
+from bert_tf.errors import require
 from bert_tf.text import unicode_tables as unicode
 from bert_tf.text.chinese_words import ChineseWords
 from bert_tf.text.code_points import checked, mask_of, starts
@@ -60,6 +61,10 @@ class WordSplitter:
     errors: str = "strict"
     character_rules: str = unicode.GOOGLE
     words: ChineseWords | None = None
+
+    def __post_init__(self):
+        rule = "must be True with a `segmenter`"
+        require(self.words is None or self.split_on_cjk, rule, split_on_cjk=self.split_on_cjk)
 
     def table(self, decompose: bool, strip_marks: bool) -> unicode.CharacterTable:
         """Returns the table of characters for these steps of the normalization."""

@@ -14,6 +14,8 @@ define_flags("""
         vocabulary.
     strip_accents (bool): Whether to remove accents. Default: as --do_lower_case.
     split_on_cjk (bool, true): Whether to split the text at every CJK ideograph.
+    segmenter (jieba): Make pieces of frequent Chinese words, which jieba finds, for a tokenizer
+        with segmenter="jieba". Default: Chinese is learned in single ideographs.
     special_tokens (list, [PAD],[UNK],[CLS],[SEP],[MASK]): The first pieces of the vocabulary, in
         this order.
     num_unused (int >= 0, 0): Number of [unusedN] pieces after the special tokens (994 in the
@@ -25,8 +27,15 @@ define_flags("""
 
 
 def normalization():
-    """Returns the arguments of `count_words`: lowercase, strip_accents, split_on_cjk."""
-    return (FLAGS.do_lower_case, FLAGS.strip_accents, FLAGS.split_on_cjk)
+    """Returns arguments of `count_words`: lowercase, strip_accents, split_on_cjk, segmenter.
+
+    Raises `UserError` if they do not fit each other, or the segmenter is not installed.
+    """
+    from bert_tf.text.chinese_words import chinese_words
+    from bert_tf.text.word_splitter import WordSplitter
+
+    WordSplitter(split_on_cjk=FLAGS.split_on_cjk, words=chinese_words(FLAGS.segmenter))
+    return (FLAGS.do_lower_case, FLAGS.strip_accents, FLAGS.split_on_cjk, FLAGS.segmenter)
 
 
 def learn_and_write(counts, next_program, **next_flags):
@@ -41,6 +50,7 @@ def learn_and_write(counts, next_program, **next_flags):
     from bert_tf.text.vocabulary_learning import learn_from_counts
 
     names = ("algorithm", "special_tokens", "num_unused", "min_frequency", "max_characters")
+    names += ("segmenter",)
     vocabulary = learn_from_counts(counts, FLAGS.vocab_size, **options_of(*names))
     write_vocabulary(vocabulary, FLAGS.output_file)
     print(f"{len(vocabulary)} pieces from {sum(counts.values())} words, {len(counts)} distinct.")
