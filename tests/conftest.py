@@ -39,6 +39,8 @@ EXPECTED_SKIPS = {
     "needs a processor with": "the other instruction sets' paths are tested where they exist",
     "needs transformers and PyTorch": "optional: pip install transformers torch; formats are "
     "tested with files made without them too",
+    "needs transformers and rjieba": "optional: pip install transformers rjieba jieba; ids are "
+    "compared with those of tokenizers, with a fake dictionary, in every run",
     "needs transformers 4.57 with TensorFlow": "`make transformers4` installs it from PyPI, if "
     "Python is 3.10 to 3.12; files as it writes them are read in every run",
     "needs an environment without zentf": "an optional peer: what is said where it is missing",
@@ -345,6 +347,18 @@ def materials() -> pathlib.Path:
 def minilm(materials) -> pathlib.Path:
     """Real weights: all-MiniLM-L6-v2."""
     return materials / "minilm"
+
+
+@pytest.fixture
+def fake_jieba(monkeypatch):
+    """`tests.text.fake_jieba.install`, which one test has called."""
+    from tests.text import fake_jieba
+
+    for name in ("rjieba", "jieba"):
+        monkeypatch.setitem(sys.modules, name, None)
+    fake_jieba.install()
+    yield fake_jieba.install
+    fake_jieba.jieba_cut.cache_clear()
 
 
 @pytest.fixture(scope="session")

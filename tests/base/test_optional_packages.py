@@ -31,6 +31,7 @@ def test_packages_are_hidden_only_in_the_block():
 
 def hide():
     """Makes every optional package one that is not installed, in this process."""
+    sys.modules["rjieba"] = None  # which is used instead of jieba
     for module in [*sys.modules, *optional_packages.PACKAGES]:
         if module.partition(".")[0] in optional_packages.PACKAGES:
             sys.modules[module] = None
@@ -141,6 +142,11 @@ TRAIN = ("--init_checkpoint=bert-base", "--do_train", "--do_eval", "--output_dir
                 "--segmenter=jieba",
                 *TRAIN[1:],
             ),
+            "jieba",
+        ),
+        (
+            "build_vocab",
+            ("--input_file=input.txt", "--output_file=v.txt", "--segmenter=jieba"),
             "jieba",
         ),
         ("predict", ("--model_dir=out/model", "--input_file=texts.parquet"), "pyarrow"),

@@ -1064,6 +1064,24 @@ def test_roformer_with_other_positions_is_refused(folder_of, tmp_path):
         BertBackbone.from_pretrained(tmp_path)
 
 
+@pytest.mark.usefixtures("fake_jieba")
+def test_roformer_reads_chinese_words(folder_of, tmp_path):
+    """Its files name no tokenizer but by `model_type`."""
+    shutil.copytree(folder_of("roformer"), tmp_path, dirs_exist_ok=True)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今", "今天", "天", "好"]
+    pieces += [f"[unused{number}]" for number in range(SIZES["vocab_size"] - len(pieces))]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces), "utf-8")
+    model = bert_tf.BertSentenceEncoder.from_pretrained(tmp_path)
+    assert model.tokenizer.tokenize(["今天好"]).to_list() == [[6, 8]]
+    ids = {"token_ids": np.array([[2, 6, 8, 3]])}
+    np.testing.assert_allclose(model.encode(["今天好"]), model.predict(ids), rtol=1e-5)
+    model.save_pretrained(tmp_path / "saved")
+    opened = bert_tf.BertSentenceEncoder.from_pretrained(tmp_path / "saved")
+    assert opened.tokenizer.get_config() == model.tokenizer.get_config()
+    config = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text("utf-8"))
+    assert config["tokenizer_class"] == "RoFormerTokenizer"
+
+
 def test_missing_tensors_are_named_as_in_the_file(folder_of, tmp_path):
     shutil.copytree(folder_of("distilbert"), tmp_path, dirs_exist_ok=True)
     tensors = load_file(tmp_path / "model.safetensors")

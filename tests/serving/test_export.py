@@ -128,6 +128,26 @@ def test_without_tokenizer(tiny_config, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("fake_jieba")
+def test_with_a_segmenter(tiny_config, tiny_vocabulary, tmp_path):
+    """The error names a way to serve the network on token ids, which works."""
+    words = {"[unused0]": "今天", "[unused1]": "今"}
+    tokenizer = BertTokenizer(
+        [words.get(piece, piece) for piece in tiny_vocabulary], segmenter="jieba"
+    )
+    model = BertTextClassifier(BertBackbone(tiny_config), num_classes=2, tokenizer=tokenizer)
+    with pytest.raises(UserError, match="must have no segmenter.*the signature `tokens`"):
+        model.export(tmp_path)
+    assert not list(tmp_path.iterdir())
+    model.tokenizer = BertTokenizer.from_config(model.tokenizer.get_config() | {"segmenter": None})
+    tokens = tokenizer(["今天", "a film"])
+    served = tf.saved_model.load(model.export(tmp_path)).signatures["tokens"](**tokens)
+    np.testing.assert_allclose(served["logits"], model(tokens), atol=1e-6)
+    model.tokenizer = tokenizer
+    assert tokens["token_ids"][0, 1] == tokenizer.token_to_id("今天")
+    np.testing.assert_allclose(model.predict(["今天", "a film"]), served["logits"], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
