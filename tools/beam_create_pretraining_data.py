@@ -45,6 +45,7 @@ def main():
         FLAGS.random_seed,
         FLAGS.chunk_megabytes << 20,
         len(FLAGS.output_file),
+        segmenter=tokenizer.segmenter,
     )
     keep_going = FLAGS.dead_letter_file is not None
     description = [dataclasses.asdict(settings), files, keep_going]

@@ -134,6 +134,7 @@ class ExampleSettings:
         num_files: The number of output files.
         partition_bytes: The records that a worker merges in memory.
         block_bytes: The text that a worker scans at a time.
+        segmenter: That of the tokenizer.
 
     Raises:
         ConfigError: If a number is less than 1.
@@ -149,6 +150,7 @@ class ExampleSettings:
     num_files: int = 1
     partition_bytes: int = PARTITION_BYTES
     block_bytes: int = BLOCK_BYTES
+    segmenter: str | None = None
 
     def __post_init__(self):
         names = ("dupe_factor", "chunk_bytes", "num_files", "partition_bytes", "block_bytes")
@@ -157,8 +159,8 @@ class ExampleSettings:
 
     def tokenizer(self):
         """Returns the tokenizer."""
-        errors = self.line_format.errors
-        return BertTokenizer(list(self.vocabulary), lowercase=self.lowercase, errors=errors)
+        options = {"errors": self.line_format.errors, "segmenter": self.segmenter}
+        return BertTokenizer(list(self.vocabulary), lowercase=self.lowercase, **options)
 
 
 def add_steps(

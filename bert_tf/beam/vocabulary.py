@@ -34,7 +34,7 @@ def count_corpus(
     workspace: Workspace,
     files: Sequence[InputFile],
     line_format: LineFormat,
-    normalization: tuple[bool, bool | None, bool, str | None],
+    normalization: tuple,
     options,
     keep_going: bool = False,
     max_retries: int = 3,
@@ -88,7 +88,7 @@ def _count_block(
     item: tuple[int, list[FileSpan]],
     workspace: Workspace,
     line_format: LineFormat,
-    normalization: tuple[bool, bool | None, bool, str | None],
+    normalization: tuple,
     stops: bool,
 ) -> tuple[None, str]:
     """Writes the counts of the words of a block, and a dead letter for each damaged line."""

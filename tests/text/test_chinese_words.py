@@ -266,12 +266,22 @@ def test_learned_words(algorithm):
 
 
 def test_build_vocab(tmp_path):
-    (tmp_path / "text").write_text("今天天气 film\n今天北京大学。\n" * 3, "utf-8")
+    """Also the pre-training data, whose program has the flag that is printed."""
+    text = "今天天气 film\n今天北京大学。\n\n" * 3
+    (tmp_path / "text").write_text(text, "utf-8")
     flags = [f"--input_file={tmp_path / 'text'}", f"--output_file={tmp_path / 'vocab.txt'}"]
-    flags += ["--vocab_size=60", "--segmenter=jieba"]
+    flags += ["--vocab_size=60", "--segmenter=jieba", "--algorithm=bpe"]
     result = run("build_vocab", *flags, prepare=install)
     assert result.returncode == 0, result.stderr
     pieces = (tmp_path / "vocab.txt").read_text("utf-8").split()
     assert {"今天", "天气", "北京大学", "film", "今"} <= {*pieces}
-    result = run("build_vocab", *flags, "--split_on_cjk=false", prepare=install)
-    assert result.returncode == 1 and "`split_on_cjk` must be True with" in result.stderr
+    assert "--vocab_segmenter=jieba" in result.stdout
+    flags_of_data = [flags[0], f"--output_file={tmp_path / 'data'}", "--num_processes=1"]
+    flags_of_data += [f"--vocab_file={tmp_path / 'vocab.txt'}", "--vocab_segmenter=jieba"]
+    result_of_data = run("create_pretraining_data", *flags_of_data, prepare=install)
+    assert result_of_data.returncode == 0, result_of_data.stderr
+    found = set()
+    for record in tf.data.TFRecordDataset(str(tmp_path / "data")).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        found |= {*features["input_ids"].int64_list.value}
+    assert pieces.index("北京大学") in found and pieces.index("大") not in found

@@ -105,6 +105,8 @@ def new_tokenizer(**options):
     from bert_tf.text import tokenizer_files
     from bert_tf.text.tokenizer import BertTokenizer
 
+    if "vocab_segmenter" in FLAGS:
+        options |= options_of(segmenter="vocab_segmenter")
     tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=FLAGS.do_lower_case, **options)
     lowercase = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
     tokenizer_files.check_case(tokenizer.vocabulary, lowercase)

@@ -15,6 +15,8 @@ define_flags("""
     vocab_file (str): The vocabulary file of the model to pre-train.
     do_lower_case (bool, true): Whether to convert the text to lower case; false for a cased
         vocabulary.
+    vocab_segmenter (jieba): The --segmenter that --vocab_file was learned with: its Chinese words
+        become one token.
     do_whole_word_mask (bool, false): Whether to mask either all pieces of a word or none.
     max_seq_length (int >= 5, 128): Maximum length of an example in tokens.
     max_predictions_per_seq (int >= 1, 20): Maximum number of masked tokens per example.

@@ -82,6 +82,8 @@ define_flags("""
     vocab_file (str): The vocabulary file. Required for raw text. With TFRecord files it is only
         saved with the model, so that the model accepts text.
     do_lower_case (bool, true): Whether to convert the text to lower case.
+    vocab_segmenter (jieba): The --segmenter that --vocab_file was learned with: its Chinese words
+        become one token.
 """)
 
 TEXT_FLAGS = define_flags("""
@@ -171,7 +173,8 @@ def check_flags():
             f"--gradient_accumulation_steps={FLAGS.gradient_accumulation_steps}"
         )
     if not reads_text():
-        names = TEXT_FLAGS if FLAGS.vocab_file else ("do_lower_case", *TEXT_FLAGS)
+        of_vocabulary = () if FLAGS.vocab_file else ("do_lower_case", "vocab_segmenter")
+        names = (*of_vocabulary, *TEXT_FLAGS)
         given = [name for name in names if FLAGS[name].present]
         if given:
             raise UserError(

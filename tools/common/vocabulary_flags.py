@@ -14,8 +14,8 @@ define_flags("""
         vocabulary.
     strip_accents (bool): Whether to remove accents. Default: as --do_lower_case.
     split_on_cjk (bool, true): Whether to split the text at every CJK ideograph.
-    segmenter (jieba): Make pieces of frequent Chinese words, which jieba finds, for a tokenizer
-        with segmenter="jieba". Default: Chinese is learned in single ideographs.
+    segmenter (jieba): Make pieces of frequent Chinese words, which jieba finds (it needs the extra
+        `chinese`). Default: Chinese is learned in single ideographs.
     special_tokens (list, [PAD],[UNK],[CLS],[SEP],[MASK]): The first pieces of the vocabulary, in
         this order.
     num_unused (int >= 0, 0): Number of [unusedN] pieces after the special tokens (994 in the
@@ -57,5 +57,7 @@ def learn_and_write(counts, next_program, **next_flags):
     options = {"vocab_file": FLAGS.output_file, "input_file": ",".join(FLAGS.input_file)}
     if not FLAGS.do_lower_case:
         options["do_lower_case"] = "false"
+    if FLAGS.segmenter:
+        options["vocab_segmenter"] = FLAGS.segmenter
     options |= {**next_flags, "output_file": "FILE"}
     print_result("vocabulary", FLAGS.output_file, "Make pre-training data", next_program, **options)
