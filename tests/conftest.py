@@ -141,7 +141,7 @@ _WITHOUT_NUMBERS = re.compile(
     # Models are made and called as they are everywhere; the reference draws; rows are gathered.
     "test_models.py::test_(an_empty|answers|built|dropout)|"
     "ops/test_(compilers|native|philox|second_order|signatures|tflite)|"
-    "layers/test_(crf|initial_weights|kernel_choice|scalar_mix|token_layout|whitening)"
+    "layers/test_(crf|initial_weights|kernel_choice|lstm|scalar_mix|token_layout|whitening)"
 )
 # Here graphs are optimized as users' are; see `optimize_graphs`.
 OPTIMIZED_GRAPHS = ("tests/conformance/", "tests/ops/", "tests/serving/", "tests/quality/")

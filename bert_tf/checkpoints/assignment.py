@@ -92,7 +92,11 @@ def _head_numbers(config, options):
     width = 2 * config.hidden_size  # two kinds of pooling may be concatenated
     transitions = classes**2 if options.get("use_crf") else 0
     sizes = [options.get(name) or 0 for name in ("whitening_size", "dim")]
-    numbers = (classes + sum(sizes)) * width + transitions
+    inputs, lstms = config.hidden_size, 0
+    for units in options.get("lstm_units") or ():  # in both directions, as is usual
+        lstms, inputs = lstms + 8 * units * (inputs + units), 2 * units
+    width = max(width, 2 * inputs)
+    numbers = (classes + sum(sizes)) * width + transitions + lstms
     for step in options.get("projection") or ():
         units = step.get("units")
         if is_integer(units):

@@ -16,6 +16,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.encoder_block import BertEncoderBlock
+from bert_tf.layers.lstm import StackedLSTM
 from bert_tf.layers.pooling import BertPooler, ScalarMix, SequencePooling
 from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
@@ -37,6 +38,7 @@ __all__ = [
     "ResidualLayerNorm",
     "ScalarMix",
     "SequencePooling",
+    "StackedLSTM",
     "VectorProjection",
     "Whitening",
 ]

@@ -21,6 +21,15 @@ def first_columns(padding_mask: tf.Tensor) -> tf.Tensor:
     return tf.reduce_min(columns, axis=1)
 
 
+def last_columns(padding_mask: tf.Tensor) -> tf.Tensor:
+    """Returns the column of the last real token of each row, int32 `[B]`; else 0.
+
+    `padding_mask` is bool `[B, T]`, True for real tokens.
+    """
+    columns = tf.range(tf.shape(padding_mask)[1])
+    return tf.reduce_max(tf.where(padding_mask, columns, 0), axis=1)
+
+
 def first_token(sequence_output: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
     """Returns the vector of the first real token of each sequence, `[B, H]`; else zeros.
 
@@ -130,8 +139,7 @@ class SequencePooling(QuickLayer):
 
     def call(self, sequence_output, padding_mask):
         if self.mode == "last":
-            columns = tf.range(tf.shape(padding_mask)[1])
-            last = tf.reduce_max(tf.where(padding_mask, columns, 0), axis=1)  # [B, T] -> [B]
+            last = last_columns(padding_mask)  # [B, T] -> [B]
             has_token = tf.reduce_any(padding_mask, axis=1, keepdims=True)  # [B, 1]
             vectors = tf.gather(sequence_output, last, batch_dims=1)  # [B, T, H] -> [B, H]
             return tf.where(has_token, vectors, tf.zeros([], vectors.dtype))

@@ -35,6 +35,10 @@ VECTOR_AXIS = "dimensions"
 # Options that several tasks have.
 POOLING = may_lack(text())
 USE_SCALAR_MIX = may_lack(FLAG)
+LSTM_OPTIONS = {
+    "lstm_units": optional(list_of(integer(least=1), least=1)),
+    "lstm_bidirectional": may_lack(FLAG),
+}
 MAX_LENGTH = optional(integer(least=3))
 GENERATION_CONFIG = optional(GENERATION_ARGUMENTS)
 ACTIVATION = may_lack(text())
@@ -72,6 +76,18 @@ def layer_head(name: str, kind: str, *names_in_files: str | None) -> Head:
 SCALAR_MIX = Head(
     "scalar_mix",
     tuple(layer_row(VECTOR, name, f"scalar_mix.{name}") for name in ("scalars", "gamma")),
+)
+
+# The cells of each layer, for `lstm_units`. The other formats have no names for them: a program
+# that left the LSTM out would apply the classifier to vectors for which it was not trained.
+LSTM = Head(
+    "lstm",
+    (),
+    tuple(
+        Row(VECTOR, f"{direction}.{name}", None, None)
+        for direction in ("forward", "backward")
+        for name in ("kernel", "recurrent_kernel", "bias")
+    ),
 )
 
 

@@ -40,6 +40,38 @@ def attention(qkv, num_heads, allowed, bias=0.0):
     return (probabilities @ value).swapaxes(0, 1).reshape(length, -1), probabilities
 
 
+def lstm(cell, tokens):
+    """Returns the outputs of an LSTM for one sequence, `[S, H]` -> `[S, U]`.
+
+    The gates are in Keras's order: input, forget, candidate, output.
+    """
+    kernel, recurrent, bias = (np.float64(variable) for variable in cell.trainable_variables)
+    h = c = np.zeros(len(recurrent))
+    outputs = []
+    for x in tokens:
+        i, f, g, o = np.split(x @ kernel + h @ recurrent + bias, 4)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+        outputs.append(h)
+    return np.array(outputs).reshape(len(tokens), len(recurrent))
+
+
+def stacked_lstm(blocks, tokens):
+    """Returns the outputs of a `StackedLSTM` with these `blocks` for one sequence `[S, H]`.
+
+    They are `[S, W]` and the output of each direction after all tokens, `[1, W]`.
+    """
+    for block in blocks:
+        outputs = [lstm(block.forward, tokens)]
+        final = [outputs[0][-1:]]
+        if block.backward is not None:
+            outputs.append(lstm(block.backward, tokens[::-1])[::-1])
+            final.append(outputs[1][:1])
+        tokens = np.concatenate(outputs, axis=1)
+    return tokens, np.concatenate(final, axis=1)
+
+
 def randomize(layer, scale=0.3) -> None:
     """Gives all weights random numbers, so that no bias is zero and no gamma is one."""
     random = np.random.default_rng(1)

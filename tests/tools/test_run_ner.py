@@ -111,6 +111,7 @@ def test_fine_tuning_flags(start):
         "--classifier_dropout=0",
         "--keep_best=val_f1",
         "--early_stopping_patience=5",
+        "--lstm_units=16,8",
         "--layer_decay=0.9",
     )
     assert result.returncode == 0, result.stderr
@@ -119,7 +120,8 @@ def test_fine_tuning_flags(start):
     epochs = [float(part.split()[0]) for part in result.stdout.split("val_f1: ")[1:]]
     assert best == pytest.approx(max(epochs), abs=1e-3)
     assert (output / "lora.safetensors").exists()
-    assert BertTokenClassifier.from_pretrained(output / "model").lora is None
+    model = BertTokenClassifier.from_pretrained(output / "model")
+    assert model.lora is None and model.lstm_units == [16, 8]
 
 
 def test_wrong_flags_are_told(start):
@@ -128,6 +130,7 @@ def test_wrong_flags_are_told(start):
         (("--use_crf", "--class_weights=balanced"), "--use_crf must not be combined with"),
         (("--keep_best=val_f1", "--num_train_epochs=2"), "must have a dev file to score"),
         (("--early_stopping_patience=2",), "--keep_best must be set with"),
+        (("--lstm_units=8,0",), "--lstm_units must be positive whole numbers"),
         (("--precision=bfloat16",), "--precision must not be combined with --do_train"),
     ):
         result = run("run_ner", *flags_for(start, *flags))

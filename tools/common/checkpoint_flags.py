@@ -5,7 +5,7 @@ import os
 from bert_tf import tasks
 from bert_tf.errors import user_error
 from bert_tf.tools.common import workers
-from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.checks import options_of, positive_integers
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 FLAG_HEADINGS = (("", "Model to start from"),)
@@ -47,14 +47,20 @@ def define_head():
         use_scalar_mix (bool): Whether the classifier takes a weighted sum of the embeddings and of
             the outputs of all blocks (ELMo), whose weights are trained, instead of the output of
             the last block. Default: as the model was trained; false for a new classifier.
+        lstm_units (list, []): Units of the LSTM layers between the encoder and the classifier,
+            from the first layer to the last, such as 256 or 256,128. Default: as the model was
+            trained; no LSTM for a new classifier.
+        lstm_bidirectional (bool): With --lstm_units: whether the LSTMs read in both directions.
+            Default: as the model was trained; true for a new classifier.
         causal (bool): Whether tokens attend to earlier tokens only, for a model that was
             pre-trained from left to right. Default: as the config file says.
     """)
 
 
 def head_options():
-    names = ("num_encoder_layers", "causal", "use_scalar_mix")
-    return options_of(*names, dropout="classifier_dropout")
+    names = ("num_encoder_layers", "causal", "use_scalar_mix", "lstm_bidirectional")
+    lstm_units = {"lstm_units": units} if (units := positive_integers("lstm_units")) else {}
+    return lstm_units | options_of(*names, dropout="classifier_dropout")
 
 
 def load_model(model_class, **options):

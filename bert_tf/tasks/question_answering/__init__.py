@@ -26,6 +26,7 @@ SPEC = task_spec.TaskSpec(
     token_axis=2,
     token_padding=PADDING_LOGIT,
     heads={"span_classifier": _HEAD},
+    optional_heads={"lstm": task_spec.LSTM},
     uses_pooler=False,
     serving=task_spec.Serving(
         "QuestionAnsweringModule",
@@ -60,7 +61,9 @@ SPEC = task_spec.TaskSpec(
         "max_query_length": optional(integer(least=1)),
         "n_best_size": may_lack(integer(least=1)),
         "max_answer_length": may_lack(integer(least=1)),
+        **task_spec.LSTM_OPTIONS,
     },
+    built_with=tuple(task_spec.LSTM_OPTIONS),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

@@ -42,6 +42,9 @@ class BertQuestionAnswerer(DenseHeadModel):
         n_best_size: The maximum number of candidates to keep.
         max_answer_length: The maximum number of tokens of an answer.
         max_length: The maximum number of tokens of a window; see `TaskModel` for None.
+        lstm_units: The units of a `bert_tf.layers.StackedLSTM` between the encoder and the
+            classifier, or a list with those of several layers. None means no LSTM.
+        lstm_bidirectional: Whether the LSTM reads in both directions.
 
     Returns:
         Logits float32 `[B, 2, T]` for the first and the last token of the answer. On token
@@ -51,7 +54,7 @@ class BertQuestionAnswerer(DenseHeadModel):
 
     Raises:
         UserError: If a window has no room for the longest question and a token of the context,
-            or a number is below 1.
+            a number is below 1, or `lstm_units` are not positive integers.
 
     Example:
         >>> model = bert_tf.BertQuestionAnswerer.from_pretrained("bert-base/")
@@ -81,6 +84,8 @@ class BertQuestionAnswerer(DenseHeadModel):
         max_answer_length: int = 30,
         tokenizer=None,
         max_length: int | None = None,
+        lstm_units: int | Sequence[int] | None = None,
+        lstm_bidirectional: bool = True,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
@@ -93,6 +98,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         self.n_best_size = n_best_size
         self.max_answer_length = max_answer_length
         self.check_options()
+        self.add_lstm(lstm_units, lstm_bidirectional)
         self.span_classifier = self.dense_head(2, "span_classifier", example_shape=(2, 2, 4))
         self.built = True
 
@@ -111,7 +117,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         return y
 
     def head(self, outputs, tokens, training=False):
-        logits = self.token_logits(self.token_states(outputs))
+        logits = self.token_logits(self.token_states(outputs, tokens))
         logits = tf.transpose(logits, [0, 2, 1])  # [B, T, 2] -> [B, 2, T]
         real = self.backbone.padding_mask_of(tokens)[:, tf.newaxis]  # [B, T] -> [B, 1, T]
         return tf.where(real, logits, PADDING_LOGIT)

@@ -1,6 +1,6 @@
 """What the tasks whose head is one dense layer have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
+from bert_tf.layers.lstm import StackedLSTM, unit_list
 from bert_tf.layers.pooling import ScalarMix
 from bert_tf.models.task_model import TaskModel
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
@@ -25,9 +26,11 @@ class DenseHeadModel(TaskModel):
     Attributes:
         scalar_mix: A `ScalarMix` of all hidden states, or None: the head takes those of the last
             block.
+        lstm: A `StackedLSTM` between these states and the head, or None.
     """
 
     scalar_mix: ScalarMix | None = None
+    lstm: StackedLSTM | None = None
 
     def add_dropout(self, dropout: float | None) -> None:
         """Sets `dropout`, the rate before the head, None for the configuration's, and the layer."""
@@ -44,6 +47,24 @@ class DenseHeadModel(TaskModel):
             shapes = [[None, None, config.hidden_size]] * (config.num_hidden_layers + 1)
             self.scalar_mix = self.built_layer(ScalarMix, name="scalar_mix", shape=shapes)
 
+    def add_lstm(self, units: int | Sequence[int] | None, is_bidirectional: bool) -> None:
+        """Sets `lstm_units` and `lstm_bidirectional`, and if there are units the layer.
+
+        Raises:
+            UserError: See `StackedLSTM`.
+        """
+        self.lstm_units, self.lstm_bidirectional = units, is_bidirectional
+        if units is not None:
+            self.lstm_units = unit_list(units)
+            shape = [None, None, self.backbone.config.hidden_size]
+            options = {"bidirectional": is_bidirectional, "name": "lstm", "shape": shape}
+            self.lstm = self.built_layer(StackedLSTM, self.lstm_units, **options)
+
+    @property
+    def state_size(self) -> int:
+        """The size of the vectors of tokens that the head takes."""
+        return self.backbone.config.hidden_size if self.lstm is None else self.lstm.width
+
     def dense_head(
         self,
         units: int,
@@ -59,7 +80,7 @@ class DenseHeadModel(TaskModel):
         Args:
             units: The number of outputs.
             name: The name of the layer and of the attribute.
-            width: The size of the vectors that it takes; None for the hidden size.
+            width: The size of the vectors that it takes; None for `state_size`.
             example_shape: The shape of the logits of two examples whose labels are class ids.
             problem_type: What loss and metrics must fit. None is a single label if there is an
                 `example_shape`, else anything.
@@ -70,26 +91,31 @@ class DenseHeadModel(TaskModel):
             problem_type = SINGLE_LABEL
         self._dense = _DenseHead(name, example_shape, problem_type, loss, accuracy)
         stddev = self.backbone.config.initializer_range
-        shape = [None, width or self.backbone.config.hidden_size]
+        shape = [None, width or self.state_size]
         if "dropout_layer" in vars(self):
             self.dropout_layer.build(shape)  # for `summary`
         return self.built_layer(Dense, units, stddev, name=name, shape=shape)
 
-    def mixed_states(self, outputs: dict) -> tf.Tensor:
-        """Returns the vectors of tokens, `[B, T, H]`: of the last block, or a mix of all."""
-        if self.scalar_mix is None:
-            return outputs["sequence_output"]
-        return self.scalar_mix(outputs["hidden_states"])
+    def mixed_states(self, outputs: dict, padding_mask: tf.Tensor) -> tf.Tensor:
+        """Returns the vectors of tokens, `[B, T, state_size]`.
 
-    def token_states(self, outputs: dict) -> tf.Tensor:
-        """Returns the vectors of tokens that the head takes, `[B, T, H]`."""
-        states = self.mixed_states(outputs)
+        They are those of the last block, or a mix of all, or of the LSTM on them. `padding_mask` is
+        bool `[B, T]`, True for real tokens.
+        """
+        states = outputs["sequence_output"]
+        if self.scalar_mix is not None:
+            states = self.scalar_mix(outputs["hidden_states"])
+        return states if self.lstm is None else self.lstm(states, padding_mask)
+
+    def token_states(self, outputs: dict, tokens: dict) -> tf.Tensor:
+        """Returns the vectors of tokens that the head takes, `[B, T, state_size]`."""
+        states = self.mixed_states(outputs, self.backbone.padding_mask_of(tokens))
         return self.pooled_tokens(states) if self.pools_tokens else states
 
     @property
     def pools_tokens(self) -> bool:
-        """Whether a head on tokens takes what the pooler makes of them."""
-        return self.backbone.config.pooler_use == "tokens"
+        """Whether a head on tokens takes what the pooler makes of them; not after an LSTM."""
+        return self.backbone.config.pooler_use == "tokens" and self.lstm is None
 
     def pooled_tokens(self, states: tf.Tensor) -> tf.Tensor:
         """Applies the pooler to the vector of every token: `[B, T, H]` -> `[B, T, H]`."""

@@ -15,7 +15,11 @@ SPEC = task_spec.TaskSpec(
     architectures=("BertForSequenceClassification",),
     preprocessor="TextClassificationPreprocessor",
     heads={"classifier": HEAD},
-    optional_heads={"language_model_head": LANGUAGE_MODEL_HEAD, "scalar_mix": task_spec.SCALAR_MIX},
+    optional_heads={
+        "language_model_head": LANGUAGE_MODEL_HEAD,
+        "scalar_mix": task_spec.SCALAR_MIX,
+        "lstm": task_spec.LSTM,
+    },
     serving=task_spec.Serving(
         "preprocessor.TextClassificationModule",
         outputs={
@@ -41,6 +45,7 @@ SPEC = task_spec.TaskSpec(
         "lm_loss_weight": may_lack(number("at least 0", lambda value: value >= 0)),
         "both_orders": may_lack(FLAG),
         "use_scalar_mix": task_spec.USE_SCALAR_MIX,
+        **task_spec.LSTM_OPTIONS,
         "threshold": optional(number("in [0, 1]", lambda value: 0 <= value <= 1)),
     },
     built_with=(
@@ -51,6 +56,7 @@ SPEC = task_spec.TaskSpec(
         "lm_loss_weight",
         "both_orders",
         "use_scalar_mix",
+        *task_spec.LSTM_OPTIONS,
     ),
 )
 

@@ -18,12 +18,15 @@ def cached_features(
     The backbone is used without dropout. For the other arguments see `predict`.
 
     Raises:
-        UserError: If there is no tokenizer, or the model has a `ScalarMix`, which is trained too.
+        UserError: If there is no tokenizer, or the model has a `ScalarMix` or an LSTM, which is
+            trained too.
         DataError: If a text is missing or malformed.
     """
     rule = "of the model must be False: its weights are trained with the head"
     fix = "Freeze the encoder with bert_tf.training.freeze_layers and call `fit`."
     require(not model.use_scalar_mix, rule, UserError, fix, use_scalar_mix=True)
+    rule = "of the model must be None: its weights are trained with the head"
+    require(model.lstm is None, rule, UserError, fix, lstm_units=model.lstm_units)
     return _Pooled(model).predict(texts, token_budget=token_budget, verbose=verbose)
 
 

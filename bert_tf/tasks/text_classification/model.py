@@ -1,5 +1,6 @@
 """Classification and regression, of single texts and of pairs."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -60,6 +61,10 @@ class BertTextClassifier(DenseHeadModel):
         use_scalar_mix: Whether the vectors of tokens are a `bert_tf.layers.ScalarMix` of the
             embeddings and of the outputs of all blocks, instead of the output of the last block,
             as in ELMo.
+        lstm_units: The units of a `bert_tf.layers.StackedLSTM` between the encoder and the
+            classifier, or a list with those of several layers. None means no LSTM. With one,
+            "cls" takes the output of each direction after all tokens, and the pooler is not used.
+        lstm_bidirectional: Whether the LSTM reads in both directions.
         threshold: The probability from which a text is of class 1 of two, or has one of several
             labels. None is the most probable class, or 0.5 for several labels. It can be set later,
             and is saved and exported with the model. `bert_tf.training.ThresholdSweep` finds one.
@@ -70,7 +75,8 @@ class BertTextClassifier(DenseHeadModel):
     Raises:
         UserError: If `pooling` or `problem_type` is unknown, the number of labels does not fit,
             `lm_loss_weight` is given for a model that attends to later tokens, `both_orders` for a
-            tokenizer without segment ids, or `threshold` for other than two classes.
+            tokenizer without segment ids, `threshold` for other than two classes, or `lstm_units`
+            are not positive integers.
 
     Example:
         >>> names = ["bad", "good"]
@@ -105,6 +111,8 @@ class BertTextClassifier(DenseHeadModel):
         lm_loss_weight: float = 0.0,
         both_orders: bool = False,
         use_scalar_mix: bool = False,
+        lstm_units: int | Sequence[int] | None = None,
+        lstm_bidirectional: bool = True,
         threshold: float | None = None,
         **kwargs,
     ):
@@ -121,8 +129,11 @@ class BertTextClassifier(DenseHeadModel):
         kind = _kind_of_classes(self.num_classes, self.labels, self.problem_type)
         self.num_classes, self.problem_type = num_classes, problem_type = kind
         self.pooling = pooling
-        self.is_pooled = backbone.config.pooler_use != "cls" and pooling not in ("late", "mean_max")
-        self.uses_pooler = pooling in ("cls", "late") or self.is_pooled
+        self.add_lstm(lstm_units, lstm_bidirectional)
+        has_pooler = self.lstm is None
+        is_pooled = backbone.config.pooler_use != "cls" and pooling not in ("late", "mean_max")
+        self.is_pooled = is_pooled and has_pooler
+        self.uses_pooler = has_pooler and (pooling in ("cls", "late") or self.is_pooled)
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders
         self.threshold = threshold
@@ -130,7 +141,7 @@ class BertTextClassifier(DenseHeadModel):
         self.add_dropout(dropout)
         self.sequence_pooling = None
         if pooling != "cls":
-            shape = [None, None, backbone.config.hidden_size]
+            shape = [None, None, self.state_size]
             self.sequence_pooling = self.built_layer(
                 SequencePooling,
                 "mean" if pooling == "late" else pooling,
@@ -142,7 +153,7 @@ class BertTextClassifier(DenseHeadModel):
             self.language_model_head = self.built_layer(
                 MaskedLMHead, backbone.config, name="masked_lm"
             )
-        width = backbone.config.hidden_size * (2 if pooling == "mean_max" else 1)
+        width = self.state_size * (2 if pooling == "mean_max" else 1)
         example = {"example_shape": (2, num_classes), "problem_type": problem_type}
         self.classifier = self.dense_head(num_classes, width=width, **example)
         self.add_scalar_mix(use_scalar_mix)
@@ -166,7 +177,7 @@ class BertTextClassifier(DenseHeadModel):
         return self.logits_of(self.pooled(inputs, training), training=training)
 
     def pooled(self, inputs, training=False):
-        """Returns the pooled vector of each text: `[B, H]`, or `[B, 2H]` for "mean_max".
+        """Returns the pooled vector of each text: `[B, state_size]`, or twice that for "mean_max".
 
         In training it adds the loss of the next words.
         """
@@ -211,11 +222,14 @@ class BertTextClassifier(DenseHeadModel):
         Call the backbone with `backbone_options()`. For pairs only the given order is pooled, even
         if `both_orders` is set.
         """
-        if self.sequence_pooling is None and self.scalar_mix is None:
+        if self.sequence_pooling is None and self.scalar_mix is None and self.lstm is None:
             return outputs["pooled_output"]
-        states = self.mixed_states(outputs)  # [B, T, H]
-        states = self.pooled_tokens(states) if self.pooling == "late" else states
         mask = self.backbone.padding_mask_of(tokens)
+        states = self.mixed_states(outputs, mask)  # [B, T, H]
+        if self.pooling == "late" and self.uses_pooler:
+            states = self.pooled_tokens(states)
+        if self.sequence_pooling is None and self.lstm is not None:
+            return self.lstm.final_states(states, mask)
         if self.sequence_pooling is None:
             return self.backbone.pooler(first_token(states, mask))
         pooled = self.sequence_pooling(states, mask)

@@ -24,7 +24,7 @@ SPEC = task_spec.TaskSpec(
     token_axis=1,
     inputs={"word_starts": task_spec.TaskInput("bool", (None,))},
     heads={"classifier": task_spec.layer_head("token_classifier", OUTPUT, "classifier", "")},
-    optional_heads={"crf": _CRF, "scalar_mix": task_spec.SCALAR_MIX},
+    optional_heads={"crf": _CRF, "scalar_mix": task_spec.SCALAR_MIX, "lstm": task_spec.LSTM},
     uses_pooler=False,
     serving=task_spec.Serving(
         "TokenClassificationModule",
@@ -48,8 +48,9 @@ SPEC = task_spec.TaskSpec(
         **task_spec.CLASS_OPTIONS,
         "use_crf": may_lack(FLAG),
         "use_scalar_mix": task_spec.USE_SCALAR_MIX,
+        **task_spec.LSTM_OPTIONS,
     },
-    built_with=("num_classes", "use_crf", "dropout", "use_scalar_mix"),
+    built_with=("num_classes", "use_crf", "dropout", "use_scalar_mix", *task_spec.LSTM_OPTIONS),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

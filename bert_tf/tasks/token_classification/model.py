@@ -42,6 +42,9 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         max_length: The maximum number of tokens of a window.
         use_scalar_mix: Whether the vectors of tokens are a `bert_tf.layers.ScalarMix` of the
             embeddings and of the outputs of all blocks, instead of the output of the last block.
+        lstm_units: The units of a `bert_tf.layers.StackedLSTM` between the encoder and the
+            classifier, or a list with those of several layers. None means no LSTM.
+        lstm_bidirectional: Whether the LSTM reads in both directions.
 
     Returns:
         Logits float32 `[B, T, num_classes]`; with a CRF, its emissions. If the inputs have
@@ -49,8 +52,8 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         `fit` on token dictionaries takes labels int32 `[B, T]`, -100 at tokens without a label.
 
     Raises:
-        UserError: If there are not at least two different labels, or `num_classes` is another
-            number.
+        UserError: If there are not at least two different labels, `num_classes` is another number,
+            or `lstm_units` are not positive integers.
 
     Example:
         >>> labels = ["O", "B-PER", "I-PER"]
@@ -80,6 +83,8 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         tokenizer=None,
         max_length: int | None = None,
         use_scalar_mix: bool = False,
+        lstm_units: int | Sequence[int] | None = None,
+        lstm_bidirectional: bool = True,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
@@ -92,6 +97,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         self.check_options()
         self.use_crf = use_crf
         self.add_dropout(dropout)
+        self.add_lstm(lstm_units, lstm_bidirectional)
         self.uses_pooler = self.pools_tokens
         self.classifier = self.dense_head(len(labels))
         self.add_scalar_mix(use_scalar_mix)
@@ -140,7 +146,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         return options
 
     def head(self, outputs, tokens, training=False):
-        states = self.dropout_layer(self.token_states(outputs), training=training)
+        states = self.dropout_layer(self.token_states(outputs, tokens), training=training)
         logits = self.token_logits(states)  # [B, T, C]
         if WORD_STARTS not in tokens:
             return logits
