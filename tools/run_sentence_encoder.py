@@ -7,8 +7,8 @@ r"""Trains a BERT sentence encoder (Sentence-BERT), evaluates it and encodes tex
 --train_file and --dev_file are .tsv or .csv files with a header, or .jsonl files. --dev_file has
 the columns sentence1, sentence2 and score. The columns of --train_file depend on --objective:
 
-    classification    sentence1, sentence2, label
-    cosine            sentence1, sentence2, score
+    classification    sentence1, sentence2, label; or text, label with --pairs_per_text
+    cosine            sentence1, sentence2, score; or text, label with --pairs_per_text
     ranking           anchor, positive and optionally negative
     triplet           anchor, positive, negative
 
@@ -48,6 +48,13 @@ define_flags(f"""
     objective (classification|cosine|ranking|triplet, ranking): What the model learns: the label of
         a pair, the cosine of a pair, to rank the positive above the other texts of the batch, or to
         keep the negative farther away than the positive.
+    pairs_per_text (int >= 0, 0): With --objective=classification or cosine: --train_file has single
+        texts with a class. Each is paired with this number of texts of its class (label or score
+        1), and with as many of other classes (0). 0: the file has pairs.
+    classifier_hidden_size (int >= 1): With --objective=classification: size of a dense layer with
+        ReLU before the softmax layer, such as 512. Default: no such layer.
+    classifier_dropout (float 0 to 1, 0.0): With --objective=classification: dropout rate before the
+        softmax layer.
     score_scale (float >= 1e-6, 1.0): The scores in the files are divided by this; 5 for the STS
         data sets.
     scale (float >= 1e-6, 20.0): With --objective=ranking: the cosines are multiplied by this.
@@ -55,6 +62,8 @@ define_flags(f"""
         other anchors of the batch, for its positive.
     mini_batch_size (int >= 1): With --objective=ranking: maximum number of examples that are
         encoded at once, for batches that need more memory than there is. Default: the whole batch.
+    num_negatives (int >= 1): With --objective=ranking: number of the other texts of the batch that
+        each anchor is compared with, drawn in each step. Default: all.
     no_duplicates (bool, false): With --objective=ranking: whether no text may be in two examples of
         a batch, where it would be a wrong negative. An epoch lacks the examples for which no batch
         is left.
@@ -83,11 +92,17 @@ fine_tuning_flags.define_epoch_flags("val_spearman or val_pearson")
 
 def read_train_data():
     """Returns the texts, the labels (None if the objective has none) and the loss."""
+    from bert_tf.inputs.negative_pairs import pairs_by_class
     from bert_tf.tasks.sentence_embedding import files
     from bert_tf.training.losses import sentence_losses
 
-    if FLAGS.objective == "classification":
+    if FLAGS.pairs_per_text:
+        texts, names = pairs_by_class(
+            *files.read_labelled_texts(FLAGS.train_file), FLAGS.pairs_per_text, FLAGS.seed
+        )
+    elif FLAGS.objective == "classification":
         texts, names = files.read_labelled_pairs(FLAGS.train_file)
+    if FLAGS.objective == "classification":
         classes = sorted(set(map(str, names)))
         if len(classes) < 2:
             expected = "have at least two different labels"
@@ -96,10 +111,12 @@ def read_train_data():
         labels = np.array([ids[str(name)] for name in names], np.int32)
         loss = fine_tuning.class_loss(labels, len(classes))
         loss = None if loss == "auto" else loss
-        return texts, labels, sentence_losses.ClassificationLoss(len(classes), loss)
+        options = options_of(hidden_size="classifier_hidden_size", dropout="classifier_dropout")
+        return texts, labels, sentence_losses.ClassificationLoss(len(classes), loss, **options)
     if FLAGS.objective == "cosine":
-        texts, labels = files.read_scored_pairs(FLAGS.train_file, FLAGS.score_scale)
-        return texts, np.array(labels, np.float32), sentence_losses.CosineRegressionLoss()
+        if not FLAGS.pairs_per_text:
+            texts, names = files.read_scored_pairs(FLAGS.train_file, FLAGS.score_scale)
+        return texts, np.array(names, np.float32), sentence_losses.CosineRegressionLoss()
     texts = files.read_triplets(FLAGS.train_file)
     if FLAGS.objective == "ranking":
         return texts, guide_vectors(texts) if FLAGS.guide_dir else None, ranking_loss()
@@ -124,7 +141,7 @@ def ranking_loss():
         options["mini_batch_size"] = FLAGS.mini_batch_size
     if FLAGS.guide_dir:
         return losses.GISTEmbedLoss(1 / FLAGS.scale, **options)
-    options.update(options_of("scale", "symmetric"))
+    options.update(options_of("scale", "symmetric", "num_negatives"))
     if FLAGS.mini_batch_size is None:
         return losses.MultipleNegativesRankingLoss(**options)
     return losses.CachedMultipleNegativesRankingLoss(**options)
@@ -182,6 +199,11 @@ def check_flags():
         expected = "be used with --objective=classification"
         received = f"--objective={FLAGS.objective}"
         raise user_error("--label_smoothing, --focal_gamma and --class_weights", expected, received)
+    if FLAGS.pairs_per_text and FLAGS.objective not in ("classification", "cosine"):
+        rule = "must be classification or cosine with --pairs_per_text"
+        raise flag_error("objective", rule, "pairs_per_text")
+    if FLAGS.guide_dir and FLAGS.num_negatives:
+        raise flag_error("num_negatives", "must not be set with --guide_dir, which chooses them")
     if FLAGS.guide_dir and FLAGS.symmetric:
         expected = "be false with --guide_dir, whose loss compares all texts of a batch"
         raise user_error("--symmetric", expected, "--symmetric")

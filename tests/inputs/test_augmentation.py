@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.augmentation import TextAugmentation, augment
-from bert_tf.inputs.negative_pairs import negative_pairs
+from bert_tf.inputs.negative_pairs import negative_pairs, pairs_by_class
 
 WORDS = [f"w{index}" for index in range(50)]
 TEXT = " ".join(WORDS)
@@ -74,3 +74,31 @@ def test_negative_pairs():
     assert drawn == negative_pairs(positives, per_pair=3, seed=1)
     with pytest.raises(DataError, match="at least 1 second texts"):
         negative_pairs([("a", "x"), ("a", "y")])
+
+
+def test_pairs_by_class():
+    texts = [f"{'abc'[i % 3]}{i}" for i in range(30)] + ["a0", "both", "both"]
+    labels = ["abc"[i % 3] for i in range(30)] + ["a", "a", "b"]
+    (firsts, seconds), are_same = pairs_by_class(texts, labels, per_text=3, seed=1)
+    assert len(firsts) == len(seconds) == len(are_same) == 6 * len(texts)
+    assert firsts == [text for text in texts for _ in range(6)]
+    assert are_same == [1, 1, 1, 0, 0, 0] * len(texts)
+    classes = {text: {label for t, label in zip(texts, labels) if t == text} for text in texts}
+    for row, (text, label) in enumerate(zip(texts, labels)):
+        partners = seconds[6 * row : 6 * row + 6]
+        assert len(set(partners)) == 6 and text not in partners
+        assert [label in classes[partner] for partner in partners] == [True] * 3 + [False] * 3
+    assert (firsts, seconds) == pairs_by_class(texts, labels, per_text=3, seed=1)[0]
+    assert seconds != pairs_by_class(texts, labels, per_text=3, seed=2)[0][1]
+    assert pairs_by_class([], []) == (([], []), [])
+    for given, kinds, message in (
+        (["a", "b", "c"], [0, 0, 1], "1 other texts of the same class for each of 1"),
+        (["a", "b"], [0, 0], "1 other texts without this class for each of 0"),
+        (["a", "a", "c", "d"], [0, 0, 1, 1], "1 other texts of the same class for each of 0"),
+    ):
+        with pytest.raises(DataError, match=f"`texts` must have at least {message}"):
+            pairs_by_class(given, kinds)
+    with pytest.raises(UserError, match="`per_text` must be at least 1"):
+        pairs_by_class(["a", "b"], [0, 1], per_text=0)
+    with pytest.raises(UserError, match="`labels` must have one class for each text"):
+        pairs_by_class(["a", "b"], [0])

@@ -86,6 +86,31 @@ def test_trains_on_large_batches_for_vectors_of_several_sizes(
     assert BertSentenceEncoder.from_pretrained(output / "model").encode("good").shape == (32,)
 
 
+def test_pairs_of_classes(tiny_config, tiny_vocabulary, tmp_path):
+    """Single texts with classes become pairs, for a classifier with a hidden layer."""
+    checkpoint, output = tmp_path / "checkpoint", tmp_path / "out"
+    BertBackbone(tiny_config).save_pretrained(checkpoint)
+    BertTokenizer(tiny_vocabulary, lowercase=False).save_pretrained(checkpoint)
+    rows = [json.dumps({"text": a, "label": int(h)}) for a, h in zip(FIRSTS, HALVES[0])]
+    (tmp_path / "texts.jsonl").write_text("\n".join(rows))
+    result = run(
+        "run_sentence_encoder",
+        f"--init_checkpoint={checkpoint}",
+        f"--output_dir={output}",
+        "--objective=classification",
+        "--pairs_per_text=2",
+        "--classifier_hidden_size=32",
+        "--classifier_dropout=0.5",
+        f"--train_file={tmp_path}/texts.jsonl",
+        "--do_train",
+        "--learning_rate=1e-3",
+        "--num_train_epochs=2",
+        "--train_batch_size=32",
+    )
+    assert result.returncode == 0, result.stderr
+    assert BertSentenceEncoder.from_pretrained(output / "model").encode("good").shape == (32,)
+
+
 def test_flags_are_checked_before_any_work(tmp_path):
     for flags, message in (
         (
@@ -101,6 +126,20 @@ def test_flags_are_checked_before_any_work(tmp_path):
                 *("--guide_dir=x", "--symmetric"),
             ),
             "--symmetric must be false with --guide_dir",
+        ),
+        (
+            (
+                *("--do_train", "--init_checkpoint=x", "--train_file=x"),
+                *("--objective=triplet", "--pairs_per_text=1"),
+            ),
+            "--objective must be classification or cosine with --pairs_per_text",
+        ),
+        (
+            (
+                *("--do_train", "--init_checkpoint=x", "--train_file=x"),
+                *("--guide_dir=x", "--num_negatives=3"),
+            ),
+            "--num_negatives must not be set with --guide_dir",
         ),
         ((), "At least one of"),
         (("--do_train", "--init_checkpoint=x"), "--train_file must be set with --do_train"),

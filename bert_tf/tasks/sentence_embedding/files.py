@@ -43,9 +43,23 @@ def read_labelled_pairs(path: str | os.PathLike) -> tuple[tuple[list[str], ...],
     Raises:
         DataError: If the file cannot be read or is empty, a column is missing or a text is empty.
     """
-    columns, labels = ([], []), []
+    return _read_labelled(path, PAIR_COLUMNS)
+
+
+def read_labelled_texts(path: str | os.PathLike) -> tuple[list[str], list]:
+    """Reads texts with a class: the columns `text` and `label`; see `read_labelled_pairs`.
+
+    Raises:
+        DataError: See there.
+    """
+    (texts,), labels = _read_labelled(path, ("text",))
+    return texts, labels
+
+
+def _read_labelled(path, names):
+    columns, labels = tuple([] for _ in names), []
     for line, row in read_table(path):
-        _append_texts(columns, row, PAIR_COLUMNS, path, line)
+        _append_texts(columns, row, names, path, line)
         label = next((row[name] for name in LABEL_COLUMNS if row.get(name) is not None), "")
         if label == "":
             expected = f"have a value in one of the columns {list(LABEL_COLUMNS)}"

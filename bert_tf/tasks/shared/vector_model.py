@@ -133,16 +133,17 @@ class VectorModel(TaskModel):
 
     def forward(self, x, y, training):
         vectors = self(x, training=training)  # [B, D] or [B, K, D]
-        return vectors if self.objective is None else self._compared(vectors, y)
+        return vectors if self.objective is None else self._compared(vectors, y, training)
 
-    def _compared(self, vectors, y):
+    def _compared(self, vectors, y, training):
         """Returns what the objective compares."""
         self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
-        return self.objective.outputs(vectors)
+        objective = self.objective
+        return (objective.training_outputs if training else objective.outputs)(vectors)
 
     def _cached_gradients(self, x, y, sample_weight, totals, variables):
         def losses(vectors):
-            y_pred = self._compared(vectors, y)
+            y_pred = self._compared(vectors, y, training=True)
             loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
             return loss, self.optimizer.scale_loss(loss)
 

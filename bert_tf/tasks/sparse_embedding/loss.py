@@ -94,11 +94,17 @@ class SpladeLoss(SentenceLoss):
         return f"{super().description()} of {self.loss.description()}"
 
     def outputs(self, vectors):
+        return self.loss.outputs(vectors), self._regularization(vectors)
+
+    def training_outputs(self, vectors):
+        return self.loss.training_outputs(vectors), self._regularization(vectors)
+
+    def _regularization(self, vectors):
         queries = _flops(vectors[:, :1], self.query_regularizer_threshold)
         documents = _flops(vectors[:, 1:], self.document_regularizer_threshold)
         weighted = self.query_regularizer_weight * queries
         weighted += self.document_regularizer_weight * documents
-        return self.loss.outputs(vectors), weighted * self._share_of_weights()
+        return weighted * self._share_of_weights()
 
     def _share_of_weights(self):
         if not self.warmup_steps or self.step is None:

@@ -8,13 +8,16 @@ Glossary: `B` examples, `K` texts of an example, `D` size of a vector, `C` class
 
 import abc
 from collections.abc import Sequence
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.dropout import stateless_dropout
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, require_mean
 
 RANKING_SCALE = 20.0  # sentence-transformers, MultipleNegativesRankingLoss
@@ -26,7 +29,7 @@ class SentenceLoss(abc.ABC):
     """The base of the losses.
 
     Attributes:
-        num_texts: The supported values of K.
+        num_texts: The supported values of K; `(2, ...)` means two or more.
         needs_labels: Whether an example has a label.
         has_hits: Whether the prediction for an example is correct or not.
         mini_batch_size: The maximum number of examples that are encoded at once for the gradient
@@ -35,7 +38,7 @@ class SentenceLoss(abc.ABC):
         step: The number of steps that the optimizer has taken, a variable that `compile` sets.
     """
 
-    num_texts: tuple[int, ...] = (2,)
+    num_texts: tuple[Any, ...] = (2,)
     needs_labels = True
     has_hits = True
     mini_batch_size: int | None = None
@@ -68,8 +71,10 @@ class SentenceLoss(abc.ABC):
 
     def check(self, num_texts: int, has_labels: bool) -> None:
         """Raises `UserError` if the loss does not support such examples."""
-        if num_texts not in self.num_texts or has_labels != self.needs_labels:
-            counts = " or ".join(map(str, self.num_texts))
+        is_more = ... in self.num_texts and num_texts > self.num_texts[0]
+        fits = num_texts in self.num_texts or is_more
+        if not fits or has_labels != self.needs_labels:
+            counts = " or ".join("more" if n is ... else str(n) for n in self.num_texts)
             expected = f"have {counts} texts and {'a' if self.needs_labels else 'no'} label"
             received = f"{num_texts} texts and {'a' if has_labels else 'no'} label"
             raise user_error(f"An example for {type(self).__name__}", expected, received)
@@ -84,6 +89,17 @@ class SentenceLoss(abc.ABC):
     def outputs(self, vectors: tf.Tensor) -> tf.Tensor:
         """Computes what the loss compares from vectors `[B, K, D]`."""
 
+    def training_outputs(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Computes what `outputs` does, in training: with dropout, or a sample of the negatives.
+
+        What is random is a function of `step`, so a resumed run draws the same.
+        """
+        return self.outputs(vectors)
+
+    def random_seed(self) -> tf.Tensor:
+        """Returns a seed for this step, a scalar int64."""
+        return tf.zeros([], tf.int64) if self.step is None else tf.cast(self.step, tf.int64)
+
     @abc.abstractmethod
     def losses(self, labels: tf.Tensor | None, outputs: tf.Tensor) -> tf.Tensor:
         """Returns one loss per example, float32 `[B]`."""
@@ -96,13 +112,18 @@ class SentenceLoss(abc.ABC):
 class ClassificationLoss(SentenceLoss):
     """Cross-entropy of softmax(W [u; v; |u - v|] + b), for pairs with class ids such as NLI.
 
+    With `hidden_size` the softmax is on a dense layer with ReLU, and dropout comes before it.
+
     Args:
         num_classes: The number of classes; 3 for entailment, neutral and contradiction.
         loss: Cross-entropy with label smoothing, focal loss or class weights. None means plain
             cross-entropy.
+        hidden_size: The size of a dense layer with ReLU, such as 512. None means no such layer.
+        dropout: The dropout rate before the softmax layer, in training.
 
     Raises:
-        UserError: If `num_classes` is less than 2, or if the reduction of `loss` is not a mean.
+        UserError: If `num_classes` is less than 2, `hidden_size` less than 1, `dropout` not in
+            [0, 1), or the reduction of `loss` not a mean.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -113,31 +134,59 @@ class ClassificationLoss(SentenceLoss):
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
 
-    def __init__(self, num_classes: int = 3, loss: SparseCrossentropy | None = None):
+    def __init__(
+        self,
+        num_classes: int = 3,
+        loss: SparseCrossentropy | None = None,
+        hidden_size: int | None = None,
+        dropout: float = 0.0,
+    ):
         require(num_classes >= 2, "must be at least 2", UserError, num_classes=num_classes)
+        is_size = hidden_size is None or (is_integer(hidden_size) and hidden_size > 0)
+        require(is_size, "must be a positive integer or None", UserError, hidden_size=hidden_size)
+        require(0 <= dropout < 1, "must be in [0, 1)", UserError, dropout=dropout)
         self.num_classes = num_classes
         self.loss = loss or SparseCrossentropy()
         require_mean(self.loss)
-        self.classifier = None
+        self.hidden_size = hidden_size
+        self.dropout = dropout
+        self.hidden = self.classifier = None
 
     def build(self, vector_size, initializer_range):
-        self.classifier = Dense(
-            self.num_classes, initializer_range, dtype="float32", name="pair_classifier"
-        )
-        self.classifier.build([None, 3 * vector_size])
+        def dense(units, width, name):
+            layer = Dense(units, initializer_range, dtype="float32", name=name)
+            layer.build([None, width])
+            return layer
+
+        self._vector_size, width = vector_size, 3 * vector_size
+        if self.hidden_size is not None:
+            self.hidden = dense(self.hidden_size, width, "pair_hidden")
+            width = self.hidden_size
+        self.classifier = dense(self.num_classes, width, "pair_classifier")
 
     @property
     def variables(self):
-        return [] if self.classifier is None else self.classifier.trainable_variables
+        layers = [layer for layer in (self.hidden, self.classifier) if layer is not None]
+        return [variable for layer in layers for variable in layer.trainable_variables]
 
     def outputs(self, vectors):
-        size = self.classifier.kernel.shape[0] // 3
-        if vectors.shape[-1] != size:
-            expected = f"have size {size}, for which the objective was compiled"
+        return self._logits(vectors, 0.0)
+
+    def training_outputs(self, vectors):
+        return self._logits(vectors, self.dropout)
+
+    def _logits(self, vectors, dropout):
+        if vectors.shape[-1] != self._vector_size:
+            expected = f"have size {self._vector_size}, for which the objective was compiled"
             received = f"size {vectors.shape[-1]}. Whitening changed it: call `compile` again."
             raise user_error("Vectors", expected, received)
         u, v = tf.unstack(vectors, num=2, axis=1)
-        return self.classifier(tf.concat([u, v, tf.abs(u - v)], axis=-1))  # [B, 3D] -> [B, C]
+        features = tf.concat([u, v, tf.abs(u - v)], axis=-1)  # [B, 3D]
+        if self.hidden is not None:
+            features = tf.nn.relu(self.hidden(features))  # [B, hidden_size]
+        if dropout:
+            features = stateless_dropout(features, dropout, self.random_seed())
+        return self.classifier(features)  # [B, C]
 
     def losses(self, labels, outputs):
         return self.loss.call(_ids(labels), outputs)
@@ -171,7 +220,7 @@ class CosineRegressionLoss(SentenceLoss):
 class MultipleNegativesRankingLoss(SentenceLoss):
     """Cross-entropy of finding the second text of each pair among those of the batch.
 
-    The logits are scale * similarity. If an example has a third text, it is a hard negative for all
+    The logits are scale * similarity. If an example has more texts, they are hard negatives for all
     texts of the batch. The task is harder in larger batches. A batch is what one replica computes
     at once, with `gradient_accumulation_steps` a part of its rows. Pairs of a text with itself
     (`fit((texts, texts))`) need no labels: dropout makes their vectors differ (SimCSE).
@@ -184,9 +233,15 @@ class MultipleNegativesRankingLoss(SentenceLoss):
         no_duplicates: Whether `fit` on texts in memory makes batches in which no text is in two
             examples, where it would be a wrong negative. Examples for which no batch is left are
             not in that epoch, which is logged. Batches that shrink to one pair are an error.
+        num_negatives: In training, each text is compared with its partner and with this number of
+            the other candidates of the batch, drawn anew in each step. None means with all.
+        in_batch_negatives: Whether the texts of other examples are negatives. False compares each
+            text only with the other texts of its own example, of which there are then at least
+            two: the partner and negatives, such as those of `negative_pairs`.
 
     Raises:
-        UserError: If `scale` is not positive or `similarity` is unknown.
+        UserError: If `scale` is not positive, `similarity` is unknown, `num_negatives` is less than
+            1, or `symmetric` or `num_negatives` is given without negatives in the batch.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -195,10 +250,10 @@ class MultipleNegativesRankingLoss(SentenceLoss):
         >>> encoder.fit((["capital of France?", "2 + 2?"], ["Paris", "4"]))
 
     Reference: Henderson et al. 2017 (arXiv 1705.00652), section 4.4; Gao et al. 2021 (SimCSE, arXiv
-    2104.08821).
+    2104.08821); Huang et al. 2013 (DSSM), section 3.2, for a few sampled negatives.
     """
 
-    num_texts = (2, 3)
+    num_texts = (2, ...)
     needs_labels = False
 
     def __init__(
@@ -207,22 +262,52 @@ class MultipleNegativesRankingLoss(SentenceLoss):
         symmetric: bool = False,
         similarity: str = "cosine",
         no_duplicates: bool = False,
+        num_negatives: int | None = None,
+        in_batch_negatives: bool = True,
     ):
         require(scale > 0, "must be positive", UserError, scale=scale)
         require_one_of("similarity", similarity, SIMILARITIES)
+        is_count = num_negatives is None or (is_integer(num_negatives) and num_negatives > 0)
+        rule = "must be a positive integer or None"
+        require(is_count, rule, UserError, num_negatives=num_negatives)
+        given = {"in_batch_negatives": in_batch_negatives, "symmetric": symmetric}
+        fits = in_batch_negatives or not (symmetric or num_negatives)
+        rule = "must be True with `symmetric` or `num_negatives`, which need the batch"
+        require(fits, rule, UserError, **given, num_negatives=num_negatives)
         self.scale = scale
         self.symmetric = symmetric
         self.no_duplicates = no_duplicates
         self.similarity = similarity
+        self.num_negatives = num_negatives
+        self.in_batch_negatives = in_batch_negatives
+        if not in_batch_negatives:
+            self.num_texts = (3, ...)
 
     def outputs(self, vectors):
-        texts = tf.unstack(_comparable(vectors, self.similarity), axis=1)
-        candidates = tf.concat(texts[1:], axis=0)  # [B, D] or [2B, D], second texts first
+        vectors = _comparable(vectors, self.similarity)
+        if not self.in_batch_negatives:  # [B, K - 1]
+            return self.scale * tf.reduce_sum(vectors[:, :1] * vectors[:, 1:], axis=-1)
+        texts = tf.unstack(vectors, axis=1)
+        candidates = tf.concat(texts[1:], axis=0)  # [(K - 1) B, D], second texts first
         return self.scale * tf.matmul(texts[0], candidates, transpose_b=True)
+
+    def training_outputs(self, vectors):
+        outputs = self.outputs(vectors)
+        if self.num_negatives is None:
+            return outputs
+        seed = tf.stack([self.random_seed(), 0])
+        draws = tf.random.stateless_uniform(tf.shape(outputs), seed)
+        draws = tf.linalg.set_diag(draws, tf.ones(tf.shape(outputs)[:1]))  # above all others
+        count = tf.minimum(self.num_negatives + 1, tf.shape(outputs)[1])
+        least = tf.math.top_k(draws, count).values[:, -1:]  # [B, 1]
+        return tf.where(draws >= least, outputs, -np.inf)
+
+    def _right(self, outputs):
+        return tf.linalg.diag_part(outputs) if self.in_batch_negatives else outputs[:, 0]
 
     def losses(self, labels, outputs):
         # Not the fused cross-entropy, which fails for the empty last batch of a replica.
-        right = tf.linalg.diag_part(outputs)
+        right = self._right(outputs)
         losses = tf.reduce_logsumexp(outputs, axis=-1) - right
         if self.symmetric:  # of the columns of second texts, [B, B]
             columns = outputs[:, : tf.shape(outputs)[0]]
@@ -230,7 +315,7 @@ class MultipleNegativesRankingLoss(SentenceLoss):
         return losses
 
     def hits(self, labels, outputs):
-        return tf.linalg.diag_part(outputs) >= tf.reduce_max(outputs, axis=-1)
+        return self._right(outputs) >= tf.reduce_max(outputs, axis=-1)
 
 
 class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
@@ -241,7 +326,7 @@ class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
     gradient are those of the whole batch.
 
     Args:
-        scale, symmetric, similarity, no_duplicates: See `MultipleNegativesRankingLoss`.
+        scale, symmetric, similarity, no_duplicates, **options: See `MultipleNegativesRankingLoss`.
         mini_batch_size: The maximum number of examples that are encoded at once. It changes speed
             and memory, not the result.
 
@@ -264,8 +349,9 @@ class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
         mini_batch_size: int = 32,
         similarity: str = "cosine",
         no_duplicates: bool = False,
+        **options,
     ):
-        super().__init__(scale, symmetric, similarity, no_duplicates)
+        super().__init__(scale, symmetric, similarity, no_duplicates, **options)
         self.mini_batch_size = checked_size(mini_batch_size)
 
 
@@ -358,6 +444,9 @@ class MatryoshkaLoss(SentenceLoss):
 
     def outputs(self, vectors):
         return [self.loss.outputs(vectors[..., :dim]) for dim in self.dims]
+
+    def training_outputs(self, vectors):
+        return [self.loss.training_outputs(vectors[..., :dim]) for dim in self.dims]
 
     def losses(self, labels, outputs):
         each = zip(self.weights, outputs)

@@ -160,3 +160,110 @@ def test_names_and_refusals():
     ):
         with pytest.raises(UserError, match="Received"):
             make()
+
+
+def test_classification_with_a_hidden_layer():
+    values, labels = vectors(2), np.array([0, 2, 1, 1, 0])
+    loss = ClassificationLoss(3, hidden_size=16, dropout=0.5)
+    loss.build(4, 0.5)
+    hidden, hidden_bias, kernel, bias = (variable.numpy() for variable in loss.variables)
+    loss.variables[1].assign(hidden_bias + 0.1)
+    u, v = values[:, 0], values[:, 1]
+    features = np.concatenate([u, v, np.abs(u - v)], axis=1) @ hidden + 0.1
+    features = np.maximum(features, 0)  # [B, 16]
+    logits = features @ kernel + bias
+    expected = np.log(np.exp(logits).sum(1)) - logits[np.arange(5), labels]
+    losses, hits = of(loss, values, labels)  # without dropout
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    np.testing.assert_array_equal(hits, logits.argmax(1) == labels)
+    # With dropout: some features are 0, the others twice as large; another choice in each step.
+    loss.classifier.kernel.assign(np.eye(16, 3))
+    seen = []
+    for step in (0, 1, 1):
+        loss.set_step(tf.Variable(step))
+        found = loss.training_outputs(tf.constant(values, tf.float32)).numpy()
+        given = features[:, :3]
+        is_kept = np.isclose(found, 2 * given, rtol=1e-5)
+        assert np.all(is_kept | (found == 0)) and is_kept[given > 0].any()
+        seen.append(found)
+    assert np.any(seen[0] != seen[1]) and np.all(seen[1] == seen[2])
+
+
+def test_ranking_with_many_texts():
+    """All further texts are negatives of all examples; or only of their own one."""
+    values = vectors(5)
+    candidates = np.concatenate([values[:, k] for k in range(1, 5)])
+    scores = 7.0 * np.array([[cosine(a, c) for c in candidates] for a in values[:, 0]])
+    expected = np.log(np.exp(scores).sum(1)) - scores[np.arange(5), np.arange(5)]
+    losses, hits = of(MultipleNegativesRankingLoss(7.0), values)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    np.testing.assert_array_equal(hits, scores.argmax(1) == np.arange(5))
+    own = 7.0 * cosine(values[:, :1], values[:, 1:])  # [B, 4]
+    expected = np.log(np.exp(own).sum(1)) - own[:, 0]
+    loss = MultipleNegativesRankingLoss(7.0, in_batch_negatives=False)
+    losses, hits = of(loss, values)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    np.testing.assert_array_equal(hits, own.argmax(1) == 0)
+    assert of(loss, values[:0])[0].shape == (0,)
+    loss.check(3, False)
+    loss.check(9, False)
+    MultipleNegativesRankingLoss().check(9, False)
+    with pytest.raises(UserError, match="must have 3 or more texts and no label"):
+        loss.check(2, False)
+
+
+@pytest.mark.parametrize("num_texts", [2, 4])
+def test_sampled_negatives(num_texts):
+    """The positive and k others; over the steps, each of the others equally often."""
+    values = tf.constant(vectors(num_texts, rows=6), tf.float32)
+    loss = MultipleNegativesRankingLoss(num_negatives=3)
+    everything = loss.outputs(values).numpy()  # [6, (K - 1) 6]
+    counts = np.zeros_like(everything)
+    for step in range(400):
+        loss.set_step(tf.constant(step))
+        found = loss.training_outputs(values).numpy()
+        is_there = np.isfinite(found)
+        np.testing.assert_array_equal(is_there.sum(1), 4)
+        assert np.isfinite(np.diag(found)).all()
+        np.testing.assert_array_equal(found[is_there], everything[is_there])
+        counts += is_there
+    others = counts[~np.eye(*counts.shape, dtype=bool)] / 400
+    share = 3 / (everything.shape[1] - 1)
+    np.testing.assert_allclose(others, share, atol=5 * np.sqrt(share * (1 - share) / 400))
+    losses = loss.losses(None, tf.constant(found)).numpy()
+    expected = np.log(np.exp(found).sum(1)) - np.diag(found)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        total = tf.reduce_sum(loss.losses(None, loss.training_outputs(values)))
+    assert np.isfinite(tape.gradient(total, values)).all()
+    few = MultipleNegativesRankingLoss(num_negatives=100)
+    np.testing.assert_array_equal(few.training_outputs(values), everything)
+    assert few.training_outputs(values[:0]).shape[0] == 0
+    wrapped = MatryoshkaLoss(loss, dims=[4, 2])
+    wrapped.set_step(tf.constant(5))
+    whole, part = (np.isfinite(each) for each in wrapped.training_outputs(values))
+    assert whole.sum() == 24
+    np.testing.assert_array_equal(whole, part)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: ClassificationLoss(hidden_size=0), "`hidden_size` must be a positive integer"),
+        (lambda: ClassificationLoss(hidden_size=2.5), "`hidden_size` must be a positive integer"),
+        (lambda: ClassificationLoss(dropout=1.0), r"`dropout` must be in \[0, 1\)"),
+        (lambda: MultipleNegativesRankingLoss(num_negatives=0), "`num_negatives` must be a pos"),
+        (
+            lambda: MultipleNegativesRankingLoss(symmetric=True, in_batch_negatives=False),
+            "`in_batch_negatives` must be True with `symmetric`",
+        ),
+        (
+            lambda: MultipleNegativesRankingLoss(num_negatives=2, in_batch_negatives=False),
+            "`in_batch_negatives` must be True with `symmetric`",
+        ),
+    ],
+)
+def test_options_that_are_refused(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
