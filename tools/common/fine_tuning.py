@@ -59,7 +59,12 @@ def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
                 task_model.backbone.config.hidden_size,
             ),
             learning_rate_multipliers=learning_rate_multipliers,
-            **options_of("layer_decay", "bias_correction", weight_decay_rate="weight_decay"),
+            **options_of(
+                "layer_decay",
+                "bias_correction",
+                "l2_regularization",
+                weight_decay_rate="weight_decay",
+            ),
         )
         accumulation = FLAGS.gradient_accumulation_steps
         if FLAGS.distribution_strategy == "tpu":

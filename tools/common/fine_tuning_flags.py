@@ -22,6 +22,8 @@ define_flags(f"""
         not.
     seed (int, 12345): Seed of a new head, the shuffling and the dropout.
     weight_decay (float >= 0, 0.01): Decoupled weight decay of the optimizer.
+    l2_regularization (float >= 0, 0.0): Factor of an L2 term of the loss, which is half the sum of
+        the squares of the weights that have decay.
     layer_decay (float): Layer-wise learning rate decay: the learning rate of a block divided by
         that of the block above it, such as 0.9. Default: no decay.
     label_smoothing (float 0 to 0.999, 0.0): Share of the target probability that is spread evenly

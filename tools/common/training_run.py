@@ -11,7 +11,7 @@ from bert_tf.tools.common.fine_tuning_flags import value_of
 from bert_tf.tools.common.flag_table import FLAGS
 
 _STEPS = ("train_batch_size", "learning_rate", "num_train_epochs", "seed", "mixed_precision")
-_OPTIMIZER = ("weight_decay", "layer_decay", "gradient_accumulation_steps")
+_OPTIMIZER = ("weight_decay", "layer_decay", "l2_regularization", "gradient_accumulation_steps")
 _LOSS = ("label_smoothing", "focal_gamma")
 _LAYERS = ("freeze_layers", "reinit_layers", "lora_rank", "lora_alpha", "lora_target_modules")
 # The flags that every checkpoint records.

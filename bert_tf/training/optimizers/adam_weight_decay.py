@@ -16,7 +16,7 @@ NOT_DECAYED = ("gamma", "beta", "bias")
 OPTIMIZER_ARGUMENTS = (
     "weight_decay_rate", "clip_norm", "exclude_from_weight_decay_names", "layer_decay",
     "dynamic_loss_scale", "learning_rate_multipliers", "beta_1", "beta_2", "epsilon",
-    "bias_correction",
+    "bias_correction", "l2_regularization",
 )  # fmt: skip
 
 # Options that are read only when the optimizer is built.
@@ -69,10 +69,13 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         name: The name of the optimizer.
         learning_rate_multipliers: Factors of the learning rate by a part of a variable's path, such
             as {"crf": 100.0} for the layer with that name.
+        l2_regularization: λ of a term λ/2 · Σ w² of the loss over the weights that have decay. Its
+            gradient λ · w is added before clipping, so unlike decoupled decay it passes through m
+            and v. The loss in the logs does not contain the term.
         **kwargs: Other arguments of `keras.optimizers.Optimizer`.
 
     Raises:
-        UserError: If `layer_decay` is not in (0, 1].
+        UserError: If `layer_decay` is not in (0, 1], or `l2_regularization` is negative.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -98,9 +101,12 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         dynamic_loss_scale: bool = False,
         name: str = "adam_weight_decay",
         learning_rate_multipliers: dict[str, float] | None = None,
+        l2_regularization: float = 0.0,
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        rule = "must be at least 0"
+        require(l2_regularization >= 0, rule, UserError, l2_regularization=l2_regularization)
         rule = "must be in (0, 1] or None"
         is_valid = layer_decay is None or 0.0 < layer_decay <= 1.0
         require(is_valid, rule, UserError, layer_decay=layer_decay)
@@ -114,6 +120,7 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         self.layer_decay = layer_decay
         self.dynamic_loss_scale = dynamic_loss_scale
         self.learning_rate_multipliers = dict(learning_rate_multipliers or {})
+        self.l2_regularization = l2_regularization
 
     def use_loss_scale(self) -> None:
         """Turns loss scaling on. It must be called before the first step.
@@ -197,7 +204,19 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         self.loss_scale.assign(tf.where(finite, tf.where(grows, scale * 2.0, scale), lowered))
         self._good_steps.assign(tf.where(grows, tf.zeros_like(good), good))
 
+    def _with_l2(self, gradients, variables, indices):
+        """Adds the gradient of the L2 term, of the scaled loss if the loss is scaled."""
+        factor = self.scale_loss(tf.constant(self.l2_regularization))
+        return [
+            gradient + tf.cast(factor * tf.cast(variable, tf.float32), gradient.dtype)
+            if self._is_decayed[index]
+            else gradient
+            for gradient, variable, index in zip(gradients, variables, indices)
+        ]
+
     def update_variables(self, gradients, variables, indices, rate):
+        if self.l2_regularization:
+            gradients = self._with_l2(gradients, variables, indices)
         norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in gradients])
         scale = None
         if self.dynamic_loss_scale:

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import bert_tf
+from bert_tf.errors import UserError
 from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
 from tests.training.optimizers.original_adam import OriginalAdam
 
@@ -27,6 +29,61 @@ def test_follows_the_original(bias_correction, scale):
         optimizer.apply([tf.constant(g, tf.float32) for g in gradients.values()], variables)
     for variable, expected in zip(variables, values.values()):
         np.testing.assert_allclose(variable.numpy(), expected, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_l2_is_a_term_of_the_loss(dynamic):
+    """The steps on loss + l2 / 2 * sum of squares of the kernel, in float64; others have none."""
+    rng = np.random.default_rng(0)
+    values = {name: rng.normal(size=(5, 3)) for name in ("kernel", "bias", "gamma")}
+    variables = [
+        keras.Variable(value.astype(np.float32), name=name) for name, value in values.items()
+    ]
+    optimizer = AdamWeightDecay(0.02, l2_regularization=0.3, dynamic_loss_scale=dynamic)
+    optimizer.build(variables)
+    original = OriginalAdam()
+    for _ in range(20):
+        gradients = {name: rng.normal(size=(5, 3)) for name in values}
+        scaled = [optimizer.scale_loss(tf.constant(g, tf.float32)) for g in gradients.values()]
+        optimizer.apply(scaled, variables)
+        gradients["kernel"] += 0.3 * values["kernel"]
+        original.apply(values, gradients, 0.02)
+    for variable, expected in zip(variables, values.values()):
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=2e-4, atol=2e-5)
+
+
+def test_l2_of_a_model():
+    """It equals Keras's own regularizers of the kernels, which the loss of a classifier has."""
+    tokens = {"token_ids": np.arange(1, 13, dtype=np.int32).reshape(3, 4)}
+    weights = []
+    for as_option in (True, False):
+        keras.utils.set_random_seed(1)
+        config = bert_tf.BertConfig(
+            vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        )  # fmt: skip
+        model = bert_tf.BertTextClassifier(bert_tf.BertBackbone(config), num_classes=2)
+        if not as_option:
+            for weight in model.trainable_weights:
+                if weight.path.split("/")[-1] not in ("gamma", "beta", "bias"):
+                    weight.regularizer = keras.regularizers.L2(0.05)  # half of 0.1
+        optimizer = AdamWeightDecay(0.01, l2_regularization=0.1 if as_option else 0.0)
+        model.compile(optimizer, gradient_accumulation_steps=3 if as_option else 1)
+        for _ in range(3):
+            model.train_on_batch(tokens, np.array([0, 1, 1]))
+        weights.append(model.get_weights())
+    for mine, theirs in zip(*weights, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=2e-5)
+
+
+def test_l2_under_a_strategy():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        variable = keras.Variable(np.full(3, 2.0, np.float32), name="kernel")
+        optimizer = AdamWeightDecay(0.1, l2_regularization=0.25, clip_norm=None)
+        optimizer.build([variable])
+    strategy.run(lambda: optimizer.apply([tf.constant([3.0, 4.0, 0.0])], [variable]))
+    np.testing.assert_allclose(optimizer._means[0].numpy(), [0.35, 0.45, 0.05], rtol=1e-6)
 
 
 def test_rows_of_an_embedding_are_summed_before_the_clip():
@@ -56,3 +113,7 @@ def test_config_round_trip():
     optimizer = AdamWeightDecay(WarmupLinearDecay(1e-3, 10, 2), clip_norm=None, epsilon=1e-8)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
     assert again.get_config() == optimizer.get_config()
+    again = AdamWeightDecay.from_config(AdamWeightDecay(l2_regularization=0.1).get_config())
+    assert again.l2_regularization == 0.1
+    with pytest.raises(UserError, match="`l2_regularization` must be at least 0"):
+        AdamWeightDecay(l2_regularization=-0.1)
