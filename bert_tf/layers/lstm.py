@@ -83,8 +83,16 @@ class StackedLSTM(QuickLayer):
         self.built = True
 
     def call(self, states, padding_mask):
-        if states.shape[0] == 0:  # which Keras's cell does not take
-            return tf.zeros([0, tf.shape(states)[1], self.width], states.dtype)
+        if 0 in states.shape[:2]:  # which Keras does not take
+            return tf.zeros([*keras.ops.shape(states)[:2], self.width], states.dtype)
+        if states.shape[1] is None:  # in a graph it may be 0
+            length = tf.shape(states)[1]
+            added = [[0, 0], [0, tf.maximum(1 - length, 0)], [0, 0]]
+            states, padding_mask = tf.pad(states, added), tf.pad(padding_mask, added[:2])
+            return self._outputs(states, padding_mask)[:, :length]
+        return self._outputs(states, padding_mask)
+
+    def _outputs(self, states, padding_mask):
         for forward, backward in itertools.zip_longest(self.forward, self.backward):
             outputs = [forward(states, mask=padding_mask)]
             if backward is not None:

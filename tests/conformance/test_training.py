@@ -428,7 +428,7 @@ def test_lora(name, tmp_path):
     model.merge_lora()
     assert not any(v.name.startswith("lora") for v in model.variables)
     assert_same(model(task.features), trained)
-    model.save_pretrained(tmp_path / "model")
+    model.save_pretrained(tmp_path / "model", format="auto")
     assert_same(task.kind.from_pretrained(tmp_path / "model")(task.features), trained)
 
 

@@ -43,7 +43,18 @@ def test_against_the_formulas(units, bidirectional):
         np.testing.assert_allclose(outputs[row][mask], expected, rtol=1e-12, atol=1e-12)
         last = last if mask.any() else np.zeros([1, layer.width])
         np.testing.assert_allclose(final[row : row + 1], last, rtol=1e-12, atol=1e-12)
-    assert layer(tf.zeros([0, 7, 5], tf.float64), tf.zeros([0, 7], tf.bool)).shape[0] == 0
+    function = tf.function(
+        layer,
+        input_signature=[
+            tf.TensorSpec([None, None, 5], tf.float64),
+            tf.TensorSpec([None, None], tf.bool),
+        ],
+    )
+    np.testing.assert_allclose(function(states, MASK), outputs, rtol=1e-12, atol=1e-12)
+    for rows, length in ((0, 7), (7, 0), (0, 0)):
+        empty = tf.zeros([rows, length, 5], tf.float64), tf.zeros([rows, length], tf.bool)
+        for call in (layer, function):
+            assert call(*empty).shape == (rows, length, layer.width)
 
 
 def test_gradient():

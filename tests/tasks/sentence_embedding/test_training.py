@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
-from bert_tf.training import AdamWeightDecay, MultipleNegativesRankingLoss, TrainingCheckpoint
+from bert_tf.training import (
+    AdamWeightDecay,
+    CachedMultipleNegativesRankingLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+    TrainingCheckpoint,
+)
 from bert_tf.training.fit_data import text_batches
 from bert_tf.training.losses.sentence_losses import ClassificationLoss
 from tests.training.fit_arguments import fit_arguments
@@ -215,3 +221,40 @@ def test_batches_of_one_row_are_an_error(make_encoder):
         encoder.fit((firsts, seconds), batch_size=5, verbose=0)
     # A hard negative is another text to compare with.
     fit_arguments(encoder, (firsts, seconds, others), batch_size=5)
+
+
+@pytest.mark.parametrize(
+    "make_loss",
+    [
+        lambda: ClassificationLoss(2, hidden_size=8, dropout=0.5),
+        lambda: MultipleNegativesRankingLoss(num_negatives=3),
+        lambda: MultipleNegativesRankingLoss(in_batch_negatives=False),
+        lambda: CachedMultipleNegativesRankingLoss(mini_batch_size=3, num_negatives=3),
+        lambda: MatryoshkaLoss(MultipleNegativesRankingLoss(num_negatives=3), [32, 8]),
+    ],
+    ids=["hidden layer", "sampled", "own negatives", "cached", "of several sizes"],
+)
+def test_what_is_random_follows_from_the_step(make_encoder, make_loss, tmp_path):
+    """A resumed run ends with the weights of an uninterrupted one."""
+    weights, labels = [], None
+    for steps in ((2, 2), (4,)):
+        for count in steps:
+            encoder, loss = make_encoder(), make_loss()
+            texts = DATA["ranking"][0]
+            if loss.needs_labels:
+                texts, labels = DATA["classification"]
+            x = encoder.tokens_of(tuple(tf.constant(column[:8]) for column in texts))
+            encoder.compile(AdamWeightDecay(1e-3), objective=loss)
+            checkpoint = TrainingCheckpoint(tmp_path / str(len(steps)), save_every=1)
+            checkpoint.restore(encoder)
+            checkpoint.set_model(encoder)
+            y = None if labels is None else labels[:8]
+            for _ in range(count):
+                encoder.train_on_batch(x, y)
+            checkpoint.step = 2
+            checkpoint.save()
+        weights.append([*encoder.get_weights(), *(v.numpy() for v in loss.variables)])
+    for mine, theirs in zip(*weights, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    found = [encoder.evaluate(x, y, verbose=0, return_dict=True)["loss"] for _ in range(2)]
+    assert found[0] == found[1]  # nothing is random in it

@@ -74,3 +74,13 @@ TASKS["tagging with a CRF"] = dataclasses.replace(
     },
     is_variant=True,
 )
+TASKS["tagging with an LSTM"] = dataclasses.replace(
+    TASKS["token classification"],
+    options={"labels": WORD_LABELS, "max_length": 20, "lstm_units": [5]},
+    saved={"lstm_bidirectional": False, "use_crf": True},
+    lacks={
+        **NO_TEXT_BATCHES,
+        "other formats": Lack("they have no names for the LSTM", "no names for the weights .*lstm"),
+    },
+    is_variant=True,
+)
