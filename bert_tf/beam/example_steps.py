@@ -134,7 +134,7 @@ class ExampleSettings:
         num_files: The number of output files.
         partition_bytes: The records that a worker merges in memory.
         block_bytes: The text that a worker scans at a time.
-        segmenter: That of the tokenizer.
+        segmenter: See `BertTokenizer`.
 
     Raises:
         ConfigError: If a number is less than 1.

@@ -107,8 +107,9 @@ def require_equal(one: pathlib.Path, other: pathlib.Path):
 @pytest.mark.parametrize("program", of_programs("run_ner"))
 def test_two_replicas_are_one_device(files, tmp_path, program):
     one, two = tmp_path / "one", tmp_path / "two"
-    more = ("--gradient_accumulation_steps=2", "--distribution_strategy=mirrored")
-    for output, flags, prepare in ((one, more[:1], None), (two, more, make_two_devices)):
+    more = ("--gradient_accumulation_steps=2", "--l2_regularization=0.1")
+    replicas = (*more, "--distribution_strategy=mirrored")
+    for output, flags, prepare in ((one, more, None), (two, replicas, make_two_devices)):
         result = run(program, *flags_of(program, files, output, *flags), prepare=prepare)
         assert result.returncode == 0, result.stderr
     require_equal(one, two)

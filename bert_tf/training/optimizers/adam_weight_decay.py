@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.ops.adam_weight_decay import AdamUpdate, adam_weight_decay_all
 
 # The last parts of the paths of variables without weight decay: those of LayerNorm and all biases.
@@ -105,8 +105,8 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        rule = "must be at least 0"
-        require(l2_regularization >= 0, rule, UserError, l2_regularization=l2_regularization)
+        if not l2_regularization >= 0:
+            raise user_error("`l2_regularization`", "be at least 0", f"{l2_regularization=}")
         rule = "must be in (0, 1] or None"
         is_valid = layer_decay is None or 0.0 < layer_decay <= 1.0
         require(is_valid, rule, UserError, layer_decay=layer_decay)
