@@ -64,9 +64,8 @@ class BertTokenizer(Tokenizer):
             ideographs: "google" follows google-research/bert, "huggingface" its `tokenizers`, which
             removes private-use characters, knows an earlier Unicode and has no final sigma.
         segmenter: "jieba" makes each Chinese word that is a piece of the vocabulary one token, as
-            in RoFormer; jieba also makes each letter of scripts other than English a word. It is
-            Python code, so models with such a tokenizer cannot be exported. It needs the package
-            rjieba or jieba.
+            in RoFormer; it also makes each letter of other scripts than English a word. It is
+            Python code, so models with it cannot be exported. It needs the package rjieba or jieba.
 
     Attributes:
         unk_token_id, sep_token_id, pad_token_id, cls_token_id, mask_token_id: The ids of these
@@ -84,6 +83,10 @@ class BertTokenizer(Tokenizer):
         <tf.Tensor: shape=(2, 5), dtype=int32, numpy=
         array([[2, 5, 6, 7, 3],
                [2, 5, 3, 0, 0]], dtype=int32)>
+        >>> vocabulary += ["今天", "好"]
+        >>> chinese = bert_tf.BertTokenizer(vocabulary, segmenter="jieba")  # doctest: +SKIP
+        >>> chinese.tokenize(["今天好"])  # doctest: +SKIP
+        <tf.RaggedTensor [[8, 9]]>
 
     Reference: google-research/bert `tokenization.py`, class `FullTokenizer`.
     """
