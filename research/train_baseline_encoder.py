@@ -8,17 +8,18 @@ r"""Trains an encoder that BERT is compared with on text: word vectors, NNLM, EL
 
 The encoders are those of Mikolov et al. 2013 (skip_gram and cbow, with negative sampling, by
 gensim), of Bengio et al. 2003 (nnlm) and of Peters et al. 2018 (elmo: two layers of LSTMs in both
-directions). `transformer` is BERT's own network with random weights, which is not trained and needs
-no text: it shows what fine-tuning reaches without pre-training. The words are the pieces of
---vocab_file, as for BERT. --input_file has one sentence per line and an empty line between
-documents, as for bert-tf run_pretraining. nnlm and elmo compute the softmax over the whole
-vocabulary.
+directions). `word_vectors` takes the vectors of a file of GloVe or word2vec, and `transformer` is
+BERT's own network with random weights, which shows what fine-tuning reaches without pre-training;
+both need no text. The words are the pieces of --vocab_file, as for BERT. --input_file has one
+sentence per line and an empty line between documents, as for bert-tf run_pretraining. nnlm and elmo
+compute the softmax over the whole vocabulary.
 
 The tool writes to --output_dir:
 
     model/           the encoder with its tokenizer, which every program takes as --init_checkpoint
                      with --import_modules=research.baselines
-    training.json    the tokens and minutes of the training, and the loss of held-out text
+    training.json    the tokens and minutes of the training, and the loss of held-out text; for
+                     word_vectors, the number of pieces that have a vector
     log.jsonl        for nnlm and elmo: one JSON line every --log_steps
 """
 
@@ -36,7 +37,8 @@ from bert_tf.tools.common.console import print_result
 FLAGS = flags.FLAGS
 
 WORD_VECTORS = ("skip_gram", "cbow")
-ENCODERS = (*WORD_VECTORS, "nnlm", "elmo", "transformer")
+NEED_NO_TEXT = ("word_vectors", "transformer")
+ENCODERS = (*WORD_VECTORS, "nnlm", "elmo", *NEED_NO_TEXT)
 flags.DEFINE_enum("encoder", None, ENCODERS, "The encoder.")
 flags.DEFINE_list("input_file", None, "The UTF-8 text files.")
 flags.DEFINE_string("vocab_file", None, "The vocabulary.")
@@ -46,7 +48,15 @@ flags.DEFINE_bool(
     "Whether to convert the text to lower case; false for a cased vocabulary.",
 )
 flags.DEFINE_string("output_dir", None, "The directory to write the encoder to.")
-flags.DEFINE_integer("hidden_size", 128, "Width of the vectors.", lower_bound=2)
+flags.DEFINE_string(
+    "word_vectors_file",
+    None,
+    "word_vectors: the vectors of words: a text file of GloVe or word2vec, or a binary file of "
+    "word2vec whose name ends with .bin. Pieces that it lacks get zeros.",
+)
+flags.DEFINE_integer(
+    "hidden_size", 128, "Width of the vectors; word_vectors takes that of its file.", lower_bound=2
+)
 flags.DEFINE_integer("num_layers", 2, "elmo, transformer: the number of layers.", lower_bound=1)
 flags.DEFINE_integer(
     "num_attention_heads",
@@ -110,7 +120,7 @@ def network():
     return {"kind": "word_vectors"}
 
 
-def make_backbone(tokenizer):
+def make_backbone(tokenizer, hidden_size):
     import keras
 
     from bert_tf import BertBackbone, BertConfig
@@ -119,7 +129,7 @@ def make_backbone(tokenizer):
     keras.utils.set_random_seed(FLAGS.seed)
     sizes = {
         "vocab_size": tokenizer.vocab_size,
-        "hidden_size": FLAGS.hidden_size,
+        "hidden_size": hidden_size,
         "hidden_dropout_prob": FLAGS.dropout,
         "initializer_range": 0.05,
         "max_position_embeddings": max(FLAGS.max_position_embeddings, FLAGS.max_seq_length),
@@ -205,10 +215,21 @@ def train_language_model(backbone, rows):
 def main():
     if FLAGS.encoder in WORD_VECTORS:
         optional_packages.require_package("gensim", f"--encoder={FLAGS.encoder}")
-    if FLAGS.encoder != "transformer" and not FLAGS.input_file:
+    if FLAGS.encoder not in NEED_NO_TEXT and not FLAGS.input_file:
         raise UserError(
             f"--input_file must name a text file for --encoder={FLAGS.encoder}. "
             "Received: no --input_file"
+        )
+    takes_file = FLAGS.encoder == "word_vectors"
+    if takes_file != bool(FLAGS.word_vectors_file):
+        raise UserError(
+            "--word_vectors_file must be given with --encoder=word_vectors, and only with it. "
+            f"Received: --encoder={FLAGS.encoder}, --word_vectors_file={FLAGS.word_vectors_file}"
+        )
+    if takes_file and FLAGS["hidden_size"].present:
+        raise UserError(
+            "--hidden_size must not be given with --encoder=word_vectors, which has the width of "
+            f"its file. Received: --hidden_size={FLAGS.hidden_size}"
         )
     if FLAGS.encoder == "elmo" and FLAGS.hidden_size % 2:
         raise UserError(
@@ -225,13 +246,20 @@ def main():
             f"Received: --heldout_share={FLAGS.heldout_share}"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    from research.baselines import TokenRows
+    from research.baselines import TokenRows, read_word_vectors
 
     tokenizer = new_tokenizer()
-    backbone = make_backbone(tokenizer)
     result = {"encoder": FLAGS.encoder, "seed": FLAGS.seed, "text_tokens": 0, "tokens": 0}
     start = time.monotonic()
-    if FLAGS.encoder != "transformer":
+    if takes_file:
+        vectors, has_vector = read_word_vectors(FLAGS.word_vectors_file, tokenizer)
+        backbone = make_backbone(tokenizer, vectors.shape[1])
+        backbone.embeddings.word_embeddings.assign(vectors)
+        result["pieces_with_vectors"] = int(has_vector.sum())
+        print(f"{result['pieces_with_vectors']} of {len(vectors)} pieces have a vector")
+    else:
+        backbone = make_backbone(tokenizer, FLAGS.hidden_size)
+    if FLAGS.encoder not in NEED_NO_TEXT:
         rows = TokenRows(FLAGS.input_file, tokenizer, FLAGS.max_seq_length)
         print(f"{len(rows)} rows, {rows.num_tokens} tokens")
         result["text_tokens"] = rows.num_tokens

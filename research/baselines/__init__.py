@@ -9,6 +9,7 @@ from research.baselines.bidirectional_language_model import BidirectionalLanguag
 from research.baselines.config import BaselineConfig
 from research.baselines.neural_language_model import NeuralLanguageModel
 from research.baselines.token_rows import TokenRows
+from research.baselines.word_vector_files import read_word_vectors
 from research.baselines.word_vectors import train_word_vectors
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "BidirectionalLanguageModel",
     "NeuralLanguageModel",
     "TokenRows",
+    "read_word_vectors",
     "train_word_vectors",
 ]

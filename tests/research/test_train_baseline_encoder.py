@@ -137,6 +137,31 @@ def test_a_tagger_on_a_frozen_encoder(files, tmp_path):
         np.testing.assert_array_equal(new, old, err_msg=name)
 
 
+@pytest.mark.full
+def test_vectors_of_a_file(files, tmp_path, tiny_vocabulary):
+    rows = {"good": [1.0, 0.5, 0.0], "bad": [-1.0, 0.5, 0.0], "film": [0.0, 0.0, 1.0]}
+    lines = (f"{word} {' '.join(map(str, numbers))}\n" for word, numbers in rows.items())
+    (tmp_path / "glove.txt").write_text("".join(lines))
+    result = run(
+        "research.train_baseline_encoder",
+        "--encoder=word_vectors",
+        f"--word_vectors_file={tmp_path}/glove.txt",
+        f"--vocab_file={files}/vocab.txt",
+        f"--output_dir={tmp_path}/encoder",
+    )
+    assert result.returncode == 0, result.stderr
+    assert f"3 of {len(tiny_vocabulary)} pieces have a vector" in result.stdout
+    assert json.loads((tmp_path / "encoder/training.json").read_text())["pieces_with_vectors"] == 3
+    flags = ("--pooling=mean", "--freeze_layers=-1", "--learning_rate=0.1")
+    model = tmp_path / "encoder" / "model"
+    accuracy, model = classified(files, model, tmp_path / "out", *flags, "--num_train_epochs=10")
+    assert accuracy > 0.95
+    expected = np.zeros([len(tiny_vocabulary), 3], np.float32)
+    for word, numbers in rows.items():
+        expected[tiny_vocabulary.index(word)] = numbers
+    np.testing.assert_array_equal(model.backbone.embeddings.word_embeddings.numpy(), expected)
+
+
 def test_heads_divide_the_width(files, tmp_path):
     trained(files, tmp_path, "transformer", "--hidden_size=200")
     backbone = bert_tf.BertBackbone.from_pretrained(tmp_path / "model")
@@ -152,6 +177,12 @@ def test_heads_divide_the_width(files, tmp_path):
         (("--encoder=nnlm", "--input_file=x", "--log_steps=0"), "--log_steps=0"),
         (("--encoder=nnlm", "--input_file=x", "--max_minutes=0"), "--max_minutes must be above 0"),
         (("--encoder=transformer", "--dropout=1"), "--dropout=1"),
+        (("--encoder=word_vectors",), "--word_vectors_file must be given with"),
+        (("--encoder=transformer", "--word_vectors_file=x"), "and only with it"),
+        (
+            ("--encoder=word_vectors", "--word_vectors_file=x", "--hidden_size=3"),
+            "--hidden_size must not be given",
+        ),
     ],
 )
 def test_wrong_flags(flags, message, files, tmp_path):
