@@ -53,7 +53,9 @@ class AttentionRule:
         rotation: float32 `[P, S]`, S even and at most D, P at least the length of the longest
             sequence: the cosines and then the sines of S / 2 angles for each place. Column c of a
             query or key and column c + S / 2 are turned by angle c of its place (`rotated`); other
-            columns are kept. No gradient is taken with respect to it. None turns nothing.
+            columns are kept. On a GPU and under XLA, the lengths may not be known before the
+            computation; then places from P on give NaN instead of an error. No gradient is taken
+            with respect to it. None turns nothing.
 
     Raises:
         UserError: If `window_size` or `num_global_tokens` is negative, there are global tokens
@@ -219,14 +221,17 @@ def _inverse_root(factor: int, vectors: tf.Tensor):
 
 
 def _rows_of_places(rotation: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Returns the rows of a rotation for int places, which it must have: `[..., S]`."""
+    """Returns the rows of a rotation for int places, which it must have: `[..., S]`.
+
+    XLA leaves this check out. There, the rows of other places are NaN.
+    """
+    count = tf.shape(rotation, out_type=places.dtype)[0]
     check = tf.debugging.assert_less(
-        places,
-        tf.shape(rotation, out_type=places.dtype)[0],
-        "`rotation` must have a row for each place of a sequence.",
+        places, count, "`rotation` must have a row for each place of a sequence."
     )
     with tf.control_dependencies([] if check is None else [check]):
-        return tf.gather(rotation, places)
+        is_there = (places < count)[..., tf.newaxis]
+        return tf.where(is_there, tf.gather(rotation, places), float("nan"))
 
 
 class PaddedRows:

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTextClassifier, ops
+from tests.ops.test_varlen_attention import check_that_few_places_give_nan
 
 ROWS = 8
 
@@ -25,6 +26,11 @@ def test_it_is_the_emulation_that_runs():
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="from 1 to 64 on a GPU"):
         compiled(tf.ones([5, 3, 1, 128]))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_few_places_give_nan_if_the_mean_length_has_enough(jit_compile):
+    check_that_few_places_give_nan("native", jit_compile)
 
 
 def trained(config, strategy):

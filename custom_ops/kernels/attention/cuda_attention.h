@@ -64,13 +64,15 @@ struct Inputs {
                        tile);
   }
 
-  // The cosines of the angles of a place. The sines are S / 2 numbers later.
+  // The cosines of the angles of a place, or of the last one if the rotation has no row for the
+  // place. The sines are S / 2 numbers later.
   BERT_TF_DEVICE const float* CosinesOf(int64_t place) const {
     return rotation + Smaller(place, rotation_places - 1) * rotation_size;
   }
   // Turns `count` queries or keys in a tile, from `place` of their sequence on, by their angles, if
-  // there is a rotation. Each thread has waited for its own copies to the tile. All kernels round
-  // in the same way, as the gradient recomputes the scores of the forward pass.
+  // there is a rotation. Without a row for their place, they become NaN: lengths are known only
+  // here, where nothing can be refused. Each thread has waited for its own copies to the tile. All
+  // kernels round in the same way, as the gradient recomputes the scores of the forward pass.
   template <int kSize>
   BERT_TF_DEVICE void RotateTile(int64_t place, int64_t count, T* tile) const {
     if (rotation == nullptr) return;
@@ -78,11 +80,12 @@ struct Inputs {
     const int half = rotation_size / 2;
     for (int i = Thread(); i < count * half; i += kThreads) {
       const int row = i / half, c = i % half;
-      const float* const cosine = CosinesOf(place + row) + c;
+      const float* const cosines = CosinesOf(place + row) + c;
+      const float cosine = place + row < rotation_places ? cosines[0] : NAN;
       T* const x = tile + row * kRowElements<T, kSize> + c;
-      const float first = ToFloat(x[0]), second = ToFloat(x[half]), sine = cosine[half];
-      Round(fmaf(first, *cosine, -RoundedProduct(second, sine)), x);
-      Round(fmaf(second, *cosine, RoundedProduct(first, sine)), x + half);
+      const float first = ToFloat(x[0]), second = ToFloat(x[half]), sine = cosines[half];
+      Round(fmaf(first, cosine, -RoundedProduct(second, sine)), x);
+      Round(fmaf(second, cosine, RoundedProduct(first, sine)), x + half);
     }
   }
   // Loads a tile of queries (part 0) or keys (1) of `block`, and turns them.
@@ -94,7 +97,7 @@ struct Inputs {
     WaitForCopies<0>();
     RotateTile<kSize>(block.begin, block.Count(), tile);
   }
-  // Column `column` of a gradient of a turned row, turned back.
+  // Column `column` of a gradient of a turned row, turned back. It is NaN if the turned row was.
   BERT_TF_DEVICE float TurnedBack(const float* gradient, int64_t place, int column) const {
     if (column >= rotation_size) return gradient[column];
     const int half = rotation_size / 2, c = column % half;
@@ -270,6 +273,7 @@ int WithInputs(int type, const CudaAttentionInputs& call, const Function& functi
   if (call.head_size < 1 || call.head_size > kLargestCudaHead || call.num_heads > kMaxGridY) {
     return kInvalidValue;
   }
+  if (call.rotation != nullptr && call.rotation_places < 1) return kInvalidValue;
   return WithType(type, [&](auto element) {
     using T = decltype(element);
     Inputs<T> inputs;
@@ -282,7 +286,7 @@ int WithInputs(int type, const CudaAttentionInputs& call, const Function& functi
     inputs.scale = 1.0f / std::sqrt(static_cast<float>(call.head_size));
     inputs.distance_bias = call.distance_bias;
     inputs.max_distance = call.max_distance;
-    inputs.rotation = call.rotation_places == 0 ? nullptr : call.rotation;
+    inputs.rotation = call.rotation;
     inputs.rotation_places = call.rotation_places;
     inputs.rotation_size = static_cast<int>(call.rotation_size);
     const auto with_size = [&](auto size) {

@@ -395,6 +395,66 @@ void TestAttention(const Case& c) {
         context + "orders of threads");
 }
 
+// A rotation with fewer rows than a sequence has places. Its memory continues with other angles,
+// which the kernels must not use: tokens without a row are turned to NaN, and so are the results of
+// tokens that attend to them. The other results have the bits that they have with enough rows.
+template <typename T>
+void TestFewPlaces(bool causal, int64_t places, bool aligned) {
+  constexpr int64_t kRows = 180, kHeads = 1, kSize = 16, kRotated = 8, kWidth = kHeads * kSize;
+  const std::vector<int64_t> splits = {0, 40, kRows};
+  const std::string context = std::string("attention ") + TypeName<T>() +
+                              " P=" + std::to_string(places) + (causal ? " causal " : " ");
+  std::mt19937 random(6);
+  Numbers<T> qkv(3 * kRows * kWidth, aligned, random, 1.0f);
+  Numbers<T> d_output(kRows * kWidth, aligned, random, 1.0f);
+  Numbers<float> rotation(kRows * kRotated, true, random, 1.0f);
+  Numbers<T> output[2] = {{kRows * kWidth, aligned}, {kRows * kWidth, aligned}};
+  Numbers<T> d_qkv[2] = {{qkv.size(), aligned}, {qkv.size(), aligned}};
+  std::vector<float> logsumexp(kRows * kHeads);
+  std::vector<float> scratch(
+      static_cast<size_t>(BertTfCudaVarlenAttentionGradScratch(kRows, kHeads, 2, 0)));
+  CudaAttentionInputs inputs;
+  inputs.qkv = qkv.data();
+  inputs.row_splits = splits.data();
+  inputs.row_splits_are_int64 = true;
+  inputs.num_sequences = 2;
+  inputs.rows = kRows;
+  inputs.num_heads = kHeads;
+  inputs.head_size = kSize;
+  inputs.causal = causal;
+  inputs.rotation = rotation.data();
+  inputs.rotation_size = kRotated;
+  Check(BertTfCudaVarlenAttention(kType<T>, {inputs, output[0].data(), logsumexp.data()},
+                                  nullptr) != 0,
+        "no places");
+  for (int enough = 0; enough < 2; ++enough) {
+    inputs.rotation_places = enough ? kRows : places;
+    const CudaAttentionArgs args{inputs, output[enough].data(), logsumexp.data()};
+    Check(BertTfCudaVarlenAttention(kType<T>, args, nullptr) == 0, "launch");
+    const CudaAttentionGradArgs grad_args{inputs,          output[enough].data(), logsumexp.data(),
+                                          d_output.data(), d_qkv[enough].data(),  nullptr,
+                                          scratch.data()};
+    Check(BertTfCudaVarlenAttentionGrad(kType<T>, grad_args, nullptr) == 0, "launch");
+  }
+  int64_t wrong = 0;
+  const auto check = [&](Numbers<T>* of, int64_t row, int64_t width, bool is_nan) {
+    for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+      wrong += is_nan ? of[0][i] == of[0][i] : !(of[0][i] == of[1][i]);
+    }
+  };
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int64_t place = row < splits[1] ? row : row - splits[1];
+    const int64_t length = row < splits[1] ? splits[1] : kRows - splits[1];
+    check(output, row, kWidth, (causal ? place + 1 : length) > places);
+    // Without a mask, the gradient of a row depends on the same rows as its output. With it, keys
+    // depend on later rows too.
+    if (length <= places || place >= places || !causal) {
+      check(d_qkv, row, 3 * kWidth, length > places);
+    }
+  }
+  Check(wrong == 0, context + std::to_string(wrong) + " wrong numbers");
+}
+
 template <typename T>
 void TestAll() {
   for (bool approximate : {false, true}) {
@@ -443,6 +503,8 @@ void TestAll() {
   TestAttention<T>({{0, 70, 205}, 2, 32, false, 9, 0, 0.1f, true, -1, 32});
   TestAttention<T>({{0, 70, 75}, 2, 5, false, -1, 0, 0.1f, true, -1, 4});  // no vectors
   TestAttention<T>({{0, 70, 75}, 2, 40, false, -1, 0, 0.1f, false, -1, 40});
+  TestFewPlaces<T>(true, 100, true);
+  TestFewPlaces<T>(false, 139, false);  // one too few
   for (int64_t max_distance : {0, 1, 50, 128, 300}) {
     TestAttention<T>({{0, 3, 3, 70, 205}, 2, 64, false, -1, 0, 0.0f, true, max_distance});
     TestAttention<T>({{0, 150, 151}, 3, 5, true, 20, 2, 0.3f, true, max_distance});

@@ -43,7 +43,7 @@ struct CudaAttentionInputs {
   const int64_t* seed = nullptr;
   const float* distance_bias = nullptr;  // [N, 2 M + 1], or null
   int64_t max_distance = 0;              // M
-  // [P, S], or null. Places from P on are turned by the angles of the last one.
+  // [P, S], P at least 1, or null. Tokens at places from P on are turned to NaN.
   const float* rotation = nullptr;
   int64_t rotation_places = 0;  // P
   int64_t rotation_size = 0;    // S
@@ -74,6 +74,14 @@ inline std::string CheckCudaAttention(const CudaAttentionInputs& args) {
   if (args.num_sequences == 0 && args.rows > 0) {  // this check needs only shapes
     return "`row_splits` must end with the number of rows of `qkv`, " + std::to_string(args.rows) +
            ". Received: row_splits.shape=[1]";
+  }
+  // The lengths are not known, but one of them is at least their mean.
+  if (args.rows > 0 && args.rotation_size > 0 &&
+      (args.rows - 1) / args.num_sequences >= args.rotation_places) {
+    return "`rotation` must have a row for each place of a sequence. Received: rotation.shape=[" +
+           std::to_string(args.rotation_places) + "," + std::to_string(args.rotation_size) + "], " +
+           std::to_string(args.rows) + " tokens in " + std::to_string(args.num_sequences) +
+           " sequences. Make a longer table.";
   }
   return "";
 }
