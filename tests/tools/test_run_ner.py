@@ -105,13 +105,13 @@ def test_fine_tuning_flags(start):
         "--class_weights=balanced",
         "--lora_rank=8",
         "--lora_target_modules=query_key_value,intermediate,output_dense",
-        "--learning_rate=2e-2",
+        "--learning_rate=1e-2",
         "--num_train_epochs=20",
         "--train_batch_size=8",
         "--classifier_dropout=0",
         "--keep_best=val_f1",
-        "--early_stopping_patience=5",
-        "--lstm_units=16,8",
+        "--early_stopping_patience=10",
+        "--lstm_units=32,16",
         "--layer_decay=0.9",
     )
     assert result.returncode == 0, result.stderr
@@ -121,7 +121,7 @@ def test_fine_tuning_flags(start):
     assert best == pytest.approx(max(epochs), abs=1e-3)
     assert (output / "lora.safetensors").exists()
     model = BertTokenClassifier.from_pretrained(output / "model")
-    assert model.lora is None and model.lstm_units == [16, 8]
+    assert model.lora is None and model.lstm_units == [32, 16]
 
 
 def test_wrong_flags_are_told(start):
