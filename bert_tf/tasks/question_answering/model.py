@@ -99,6 +99,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         self.max_answer_length = max_answer_length
         self.check_options()
         self.add_lstm(lstm_units, lstm_bidirectional)
+        self.uses_pooler = self.pools_tokens
         self.span_classifier = self.dense_head(2, "span_classifier", example_shape=(2, 2, 4))
         self.built = True
 
