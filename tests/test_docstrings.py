@@ -33,6 +33,7 @@ PACKAGES = [name.removesuffix(".__init__") for name in SOURCES if name.endswith(
 SKIPPED = {
     "research.baselines.word_vectors": "needs gensim, an optional package",
     "bert_tf.inspection.lit_model": "needs lit-nlp, an optional package",
+    "bert_tf.text.tokenizer": "one of two needs jieba, an optional package",
     "bert_tf.text.whole_words": "needs jieba, an optional package",
     "bert_tf.training.evaluation.generated_text": "needs sacrebleu and rouge-score, optional",
 }

@@ -328,11 +328,11 @@ class LAMB(AdamWeightDecay):
         bias_correction: Whether to correct the bias of m and v in the first steps.
         exclude_from_weight_decay_names: The last parts of the paths of variables that have neither
             weight decay nor an adapted norm.
-        beta_1, beta_2, epsilon, clip_norm, name: See `AdamWeightDecay`.
-        layer_decay, dynamic_loss_scale, learning_rate_multipliers, **kwargs: See `AdamWeightDecay`.
+        beta_1, beta_2, epsilon, clip_norm, name, layer_decay: See `AdamWeightDecay`.
+        dynamic_loss_scale, learning_rate_multipliers, l2_regularization, **kwargs: See there.
 
     Raises:
-        UserError: If `layer_decay` is not in (0, 1].
+        UserError: If `layer_decay` is not in (0, 1], or `l2_regularization` is negative.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -358,6 +358,7 @@ class LAMB(AdamWeightDecay):
         dynamic_loss_scale: bool = False,
         name: str = "lamb",
         learning_rate_multipliers: dict[str, float] | None = None,
+        l2_regularization: float = 0.0,
         **kwargs,
     ):
         super().__init__(
@@ -373,6 +374,7 @@ class LAMB(AdamWeightDecay):
             dynamic_loss_scale,
             name,
             learning_rate_multipliers,
+            l2_regularization,
             **kwargs,
         )
 

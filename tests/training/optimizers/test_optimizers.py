@@ -43,6 +43,7 @@ def test_the_signature_shows_the_defaults(kind, own):
         "dynamic_loss_scale": False,
         "name": own["name"],
         "learning_rate_multipliers": None,
+        "l2_regularization": 0.0,
     }
     config = kind().get_config()
     assert config["learning_rate"] == pytest.approx(own["learning_rate"])
