@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.base import keras_compat
 from bert_tf.base.keras_files import write_atomically
 from bert_tf.base.signatures import has_signature_of
-from bert_tf.errors import UserError, require, require_one_of, user_error
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.streams import yields_text
 from bert_tf.inputs.token_inputs import check_names
@@ -300,9 +300,10 @@ class TrainingModel(StepModel):
                 `steps` for texts, or there is no tokenizer for texts.
             DataError: If a text is missing or malformed.
         """
+        if window_pooling not in ("mean", "max"):
+            raise user_error("`window_pooling`", "be 'mean' or 'max'", f"{window_pooling=}")
         preprocessor = self.preprocessor
         x = x if preprocessor is None else preprocessor.read(x)
-        require_one_of("window_pooling", window_pooling, ("mean", "max"))
         if isinstance(x, TextColumns):
             rule = "must be None for texts; it counts the batches of a dataset"
             require(steps is None, rule, UserError, steps=steps)
