@@ -45,16 +45,22 @@ class Held:
     """An option of a model that its preprocessor holds, as an attribute of the model.
 
     While a model is made around a given preprocessor, an argument of the constructor must be left
-    out, or be what the preprocessor holds.
+    out, or be what the preprocessor holds. Without a preprocessor, it is None and cannot be set.
     """
 
     def __set_name__(self, owner, name):
         self.name = name
 
     def __get__(self, model, owner=None):
-        return self if model is None else getattr(model._preprocessor, self.name)
+        if model is None:
+            return self
+        held = vars(model).get("_preprocessor")
+        return None if held is None else getattr(held, self.name)
 
     def __set__(self, model, value):
+        if vars(model).get("_preprocessor") is None:
+            received = f"{self.name}={value!r:.200} for a {type(model).__name__}"
+            raise user_error(f"`{self.name}`", "be set on a model that reads texts", received)
         if model.holds_given_options and not model.built:
             held = getattr(model._preprocessor, self.name)
             parameter = inspect.signature(type(model).__init__).parameters.get(self.name)

@@ -10,7 +10,7 @@ from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, object_array
 from bert_tf.tasks.text_classification.preprocessor import TextClassificationPreprocessor
 from bert_tf.training.model_options import fixed_names, option_names
-from tests.conformance.task import assert_same, make, shared, tokenizer
+from tests.conformance.task import CONFIG, assert_same, make, shared, tokenizer
 from tests.conformance.tasks import TASKS, tasks
 
 # A value of each option that a task's `saved` does not have.
@@ -38,6 +38,7 @@ def settings(task, model):
         values |= other.saved if other.kind is task.kind else {}
     names = option_names(task.kind) - fixed_names(task.kind) - {"preprocessor"}
     names -= {"tokenizer"} if "text" in task.lacks else set()
+    names -= {"max_length"} if model.preprocessor is None else set()
     return {name: values[name] for name in sorted(names, key=list(values).index)}
 
 
@@ -60,6 +61,14 @@ def test_options_that_are_set(name):
     assert_same(answers(task, model), answers(task, expected))
     configs = [{n: getattr(m, n) for n in options} for m in (model, expected)]
     assert configs[0] == configs[1]
+
+
+def test_a_model_without_text_has_no_options_of_text():
+    model = bert_tf.BertPretrainer(bert_tf.BertBackbone(CONFIG))
+    for name in ("tokenizer", "max_length"):
+        assert getattr(model, name) is None
+        with pytest.raises(UserError, match=f"`{name}` must be set on a model that reads texts"):
+            setattr(model, name, 8)
 
 
 @tasks()

@@ -58,7 +58,7 @@ def test_against_the_formulas(units, bidirectional):
 
 
 def test_gradient():
-    """Those of the loss against differences in float64; padding gets none, NaN there no NaN."""
+    """Gradients of the loss equal differences in float64, and padding gets none."""
     states = np.random.default_rng(0).normal(size=[*MASK.shape, 5])
     layer = StackedLSTM([4, 3], dtype="float64")
     layer.build([None, None, 5])

@@ -18,7 +18,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", [s.name for s in tasks.specs() if s.name not in REFUSED])
 def test_the_pooler_is_trained_if_outputs_depend_on_it(name):
-    """That of questions was not."""
+    """The model of questions left it out."""
     spec = next(one for one in tasks.specs() if one.name == name)
     sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
     config = BertConfig.modern(**sizes, intermediate_size=48, pad_token_id=0)

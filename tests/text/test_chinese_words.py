@@ -110,7 +110,7 @@ def test_ids_of_fuzzed_strings(lowercase, strip_accents, is_full):
 
 @pytest.mark.usefixtures("eagerly")
 def test_ids_of_the_class_of_transformers(materials, is_full, tmp_path):
-    """With the real package; rjieba and jieba find the same words."""
+    """rjieba and jieba find the same words."""
     reason = "needs transformers and rjieba"
     transformers = pytest.importorskip("transformers", reason=reason)
     rjieba = pytest.importorskip("rjieba", reason=reason)

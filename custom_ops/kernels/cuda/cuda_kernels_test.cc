@@ -446,8 +446,8 @@ void TestFewPlaces(bool causal, int64_t places, bool aligned) {
     const int64_t place = row < splits[1] ? row : row - splits[1];
     const int64_t length = row < splits[1] ? splits[1] : kRows - splits[1];
     check(output, row, kWidth, (causal ? place + 1 : length) > places);
-    // Without a mask, the gradient of a row depends on the same rows as its output. With it, keys
-    // depend on later rows too.
+    // The gradient of a row depends on the same rows as its output unless there is a mask: then
+    // keys depend on later rows too.
     if (length <= places || place >= places || !causal) {
       check(d_qkv, row, 3 * kWidth, length > places);
     }

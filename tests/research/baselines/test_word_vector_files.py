@@ -37,7 +37,7 @@ def word2vec_text():
 
 
 def word2vec_binary(after="\n"):
-    """As word2vec writes it; gensim writes nothing after the numbers."""
+    """word2vec writes a line end after the numbers, and gensim writes nothing there."""
     words = [word.replace(" ", "_") for word in WORDS]
     rows = zip(words, WORDS.values(), strict=True)
     parts = (f"{w} ".encode() + np.array(v, "<f4").tobytes() + after.encode() for w, v in rows)

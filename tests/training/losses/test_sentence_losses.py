@@ -176,7 +176,7 @@ def test_classification_with_a_hidden_layer():
     losses, hits = of(loss, values, labels)  # without dropout
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     np.testing.assert_array_equal(hits, logits.argmax(1) == labels)
-    # With dropout: some features are 0, the others twice as large; another choice in each step.
+    # Dropout makes some features 0 and the others twice as large, and chooses anew in each step.
     loss.classifier.kernel.assign(np.eye(16, 3))
     seen = []
     for step in (0, 1, 1):
