@@ -5,7 +5,8 @@ r"""Trains and scores a baseline without a network: a linear model on TF-IDF fea
 
 The model is a logistic regression by scikit-learn on words and word pairs; one per label for
 several labels, and a ridge regression for numbers. The texts of a pair are joined. The tasks and
-files are those of bert-tf run_classifier.
+files are those of bert-tf run_classifier. --tune also tries n-grams of up to three and other
+regularizations, and takes those with the smallest loss on dev.
 
 The tool writes to --output_dir, in the formats of bert-tf run_classifier:
 
@@ -13,18 +14,21 @@ The tool writes to --output_dir, in the formats of bert-tf run_classifier:
     dev_results.tsv, test_results.tsv     the predictions for --eval_split
 """
 
+import itertools
+import math
 import os
 
 import numpy as np
 from absl import flags
 
-from bert_tf.config import REGRESSION
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
 from . import tf_idf
 
 FLAGS = flags.FLAGS
+
+_TUNED_C = (1.0, 3.0, 10.0, 30.0)
 
 flags.DEFINE_string("output_dir", None, "The directory to write the results to.")
 flags.DEFINE_enum(
@@ -33,6 +37,7 @@ flags.DEFINE_enum(
     tf_idf.ANALYZERS,
     "The features: words and word pairs, or characters and character pairs (for Chinese).",
 )
+flags.DEFINE_bool("tune", False, "Whether dev chooses the longest n-grams and the regularization.")
 flags.DEFINE_enum(
     "eval_split", "dev", ["dev", "test"], "The file of the task to score; it must have labels."
 )
@@ -40,6 +45,16 @@ flags.DEFINE_enum(
 
 def texts_of(examples):
     return [" ".join(filter(None, (example.text_a, example.text_b))) for example in examples]
+
+
+def predict(model, examples, labels):
+    """Returns probabilities `[n, C]`, or with a ridge regression numbers `[n]`."""
+    texts = texts_of(examples)
+    if not hasattr(model, "predict_proba"):
+        return model.predict(texts)
+    predicted = np.zeros([len(texts), len(labels)])  # 0 for classes without training data
+    predicted[:, model.classes_] = model.predict_proba(texts)
+    return predicted
 
 
 def main():
@@ -54,14 +69,19 @@ def main():
     held_out = read_examples(task, FLAGS.eval_split, labels)
 
     kind = task.problem_type
-    model = tf_idf.baseline(kind, FLAGS.analyzer)
-    model.fit(texts_of(train), targets_of(train, labels, kind))
-    texts = texts_of(held_out)
-    if kind == REGRESSION:
-        predicted = model.predict(texts)
-    else:
-        predicted = np.zeros([len(texts), len(labels)])  # 0 for classes without training data
-        predicted[:, model.classes_] = model.predict_proba(texts)
+    dev = read_examples(task, "dev", labels) if FLAGS.tune else ()
+    best_loss, model = math.inf, None
+    for longest, C in itertools.product((2, 3), _TUNED_C) if FLAGS.tune else [(2, 1.0)]:
+        tried = tf_idf.baseline(kind, FLAGS.analyzer, longest, C)
+        tried.fit(texts_of(train), targets_of(train, labels, kind))
+        if FLAGS.tune:
+            scores = all_scores(targets_of(dev, labels, kind), predict(tried, dev, labels), kind)
+            print(f"n-grams up to {longest}, C={C:g}: loss {scores['loss']:.4f} on dev")
+            if scores["loss"] >= best_loss:
+                continue
+            best_loss = scores["loss"]
+        model = tried
+    predicted = predict(model, held_out, labels)
     results = all_scores(targets_of(held_out, labels, kind), predicted, kind)
     result_files.report(result_files.score_lines(results))
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.eval_split}_results.tsv")

@@ -1,7 +1,9 @@
-"""Converts a published data set to train.tsv, dev.tsv and test.tsv for bert-tf run_classifier.
+r"""Converts a published data set to train.tsv, dev.tsv and test.tsv for bert-tf run_classifier.
 
     python -m research.prepare_classification_data --dataset=film_reviews --output_dir=reviews
     python -m research.prepare_classification_data --dataset=chinese_reviews --output_dir=chinese
+    python -m research.prepare_classification_data --dataset=reviews_csv \
+        --input_file=ChnSentiCorp_htl_all.csv --output_dir=hotels
 
 The files have lines of text<TAB>label and contain 80, 10 and 10 % of the data set. Run
 research/fetch_materials.py first. The data sets are:
@@ -12,6 +14,9 @@ research/fetch_materials.py first. The data sets are:
     chinese_reviews    pos or neg; the tool also writes pretraining_text.txt for
                        bert-tf run_pretraining: the training reviews, one sentence per line, with
                        an empty line after each review
+    reviews_csv        pos or neg; a file of https://github.com/SophonPlus/ChineseNlpCorpus, of
+                       hotels (ChnSentiCorp_htl_all) or of meals (waimai_10k). Its authors name no
+                       licence
 """
 
 import collections
@@ -19,6 +24,7 @@ import os
 
 from absl import flags
 
+from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.result_files import write_lines
 
@@ -35,6 +41,7 @@ DATASETS = {
     "sms_spam": ("sms_and_questions/sms-spam.csv", labelled_corpora.read_sms_spam),
     "questions": ("sms_and_questions/question_labels.txt", labelled_corpora.read_questions),
     "chinese_reviews": ("chinese_text", labelled_corpora.read_chinese_reviews),
+    "reviews_csv": (None, labelled_corpora.read_reviews_csv),
 }
 flags.DEFINE_enum("dataset", None, sorted(DATASETS), "The data set.")
 flags.DEFINE_string(
@@ -42,6 +49,7 @@ flags.DEFINE_string(
     MATERIALS_DIRECTORY,
     "The directory that research/fetch_materials.py wrote the data sets to.",
 )
+flags.DEFINE_string("input_file", None, "With --dataset=reviews_csv: the file.")
 flags.DEFINE_string("output_dir", None, "The directory to write the files to.")
 flags.DEFINE_integer("seed", 0, "Seed of the split.")
 
@@ -49,9 +57,15 @@ flags.DEFINE_integer("seed", 0, "Seed of the split.")
 def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
     file, read = DATASETS[FLAGS.dataset]
+    if (file is None) != (FLAGS.input_file is not None):
+        raise UserError(
+            "--input_file must be set with --dataset=reviews_csv, and only with it. Received: "
+            f"--dataset={FLAGS.dataset}, --input_file={FLAGS.input_file}"
+        )
+    path = FLAGS.input_file or os.path.join(FLAGS.materials_dir, file)
     is_by_film = FLAGS.dataset == "film_reviews"
     split_texts = film_reviews.split_by_film if is_by_film else labelled_corpora.random_splits
-    splits = split_texts(read(os.path.join(FLAGS.materials_dir, file)), FLAGS.seed)
+    splits = split_texts(read(path), FLAGS.seed)
     for split, examples in splits.items():
         path = os.path.join(FLAGS.output_dir, f"{split}.tsv")
         write_lines(path, (f"{text}\t{label}" for text, label in examples))

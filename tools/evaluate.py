@@ -8,7 +8,8 @@ Classes, several labels per example, or numbers (--kind=classes, the default):
 The gold labels are those of the task's file; the flags for it are those of
 bert-tf run_classifier. The predictions are the .tsv file that bert-tf run_classifier
 --do_predict writes (one line per example: the probabilities of the labels in the order of --labels,
-or a number), or a .jsonl file with `probabilities`, `label` or `score`, and optionally `id`.
+or a number), or a .jsonl file with `probabilities`, `label` or `score`, and optionally `id`. Of the
+predictions of several models, --predictions_file=a.tsv,b.tsv scores the mean.
 
 Tags of words (--kind=tags): the predictions are the columns that bert-tf run_ner writes (word,
 gold tag, predicted tag), or any CoNLL columns with the predicted tag last, and the gold tags in
@@ -35,6 +36,8 @@ The tool writes to --output_dir:
 
 import os
 
+import numpy as np
+
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
@@ -47,7 +50,8 @@ from bert_tf.tools.common.task_flags import given_labels, read_examples, targets
 
 define_flags(f"""
     kind (classes|tags|answers, classes): The kind of the predictions.
-    predictions_file (str): The file with the predictions.
+    predictions_file (list): The file with the predictions. With --kind=classes, the predictions of
+        several files are averaged.
     split (train|dev|test, test): With --kind=classes: the file of the task with the gold labels.
     gold_file (str): With --kind=answers: the SQuAD file. With --kind=tags: the file with the gold
         tags, if they are not in --predictions_file.
@@ -81,14 +85,15 @@ def evaluated():
 
     options = options_of("confidence", "seed", samples="bootstrap_samples")
     options["num_errors"] = FLAGS.worst_errors
+    predictions_file = FLAGS.predictions_file[0]
     if FLAGS.kind == "tags":
         _require_plotting()
         layout = options_of("format", "word_column", "tag_column")
-        columns = read_tag_predictions(FLAGS.predictions_file, FLAGS.gold_file, **layout)
+        columns = read_tag_predictions(predictions_file, FLAGS.gold_file, **layout)
         return evaluations.of_tags(*columns, **options)
     if FLAGS.kind == "answers":
         examples = read_squad(FLAGS.gold_file)
-        answers = read_answers(FLAGS.predictions_file, examples)
+        answers = read_answers(predictions_file, examples)
         version_2 = FLAGS.version_2_with_negative
         if version_2 is None:
             version_2 = any(example.is_impossible for example in examples)
@@ -106,7 +111,11 @@ def evaluated():
             "run_classifier.py prints. Received: none. The file has the labels "
             f"{task.label_list(examples)}"
         )
-    predicted = read_predictions(FLAGS.predictions_file, examples, labels, task.problem_type)
+    predictions = [
+        read_predictions(path, examples, labels, task.problem_type)
+        for path in FLAGS.predictions_file
+    ]
+    predicted = np.mean(predictions, axis=0)
     gold = targets_of(examples, labels, task.problem_type)
     options["threshold"] = FLAGS.threshold
     return evaluations.of_classes(examples, gold, predicted, labels, task, **options)
@@ -143,6 +152,11 @@ def main():
     for name in _NEEDED[FLAGS.kind]:
         if not FLAGS[name].value:
             raise UserError(f"--{name} must be set with --kind={FLAGS.kind}. Received: none")
+    if FLAGS.kind != "classes" and len(FLAGS.predictions_file) > 1:
+        raise UserError(
+            f"--predictions_file must be one file with --kind={FLAGS.kind}. Received: "
+            f"{','.join(FLAGS.predictions_file)}"
+        )
     tool.require_writable(FLAGS.output_dir, "output_dir")
     evaluation = evaluated()
     lines = report_lines(evaluation)

@@ -3,6 +3,7 @@
 `research/fetch_materials.py` downloads the files. The film reviews are in `film_reviews.py`.
 """
 
+import csv
 import itertools
 import os
 import random
@@ -15,6 +16,7 @@ from bert_tf.inputs.tables.tsv import read_lines
 from . import SPLIT_SHARES, split_in_order
 
 _SMS = re.compile(r"(?:\d+,(?=[01],)|(?=ham\t|spam\t))(?P<spam>\w+)[,\t](?P<text>.*)")
+_SIGNS = {"0": "neg", "1": "pos"}
 
 
 def read_sms_spam(path: str | os.PathLike) -> list[tuple[str, str]]:
@@ -63,6 +65,28 @@ def read_chinese_reviews(directory: str | os.PathLike) -> list[tuple[str, str]]:
         for label in ("neg", "pos")
         for _, line in _lines(os.path.join(directory, f"{label}.txt"))
     )
+
+
+def read_reviews_csv(path: str | os.PathLike) -> list[tuple[str, str]]:
+    """Reads reviews of SophonPlus/ChineseNlpCorpus, such as `ChnSentiCorp_htl_all.csv` (hotels).
+
+    The columns are `label`, 0 or 1, and `review`.
+    """
+    pairs = []
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        if not {"label", "review"} <= set(rows.fieldnames or ()):
+            raise DataError(
+                f"{path} must have the columns label and review. Received: {rows.fieldnames}"
+            )
+        for row in rows:
+            if row["label"] not in _SIGNS or row["review"] is None:
+                raise DataError(
+                    f"{path}, line {rows.line_num} must have the label 0 or 1 and a review. "
+                    f"Received: {row}"
+                )
+            pairs.append((row["review"], _SIGNS[row["label"]]))
+    return distinct(pairs)
 
 
 def distinct(pairs) -> list[tuple[str, str]]:

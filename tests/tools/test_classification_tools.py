@@ -102,15 +102,20 @@ def test_baseline_report_and_table(tmp_path):
         for i in range(30)
         for word, label in (("good", "pos"), ("bad", "neg"))
     ]
-    for split in ("train", "test"):
+    for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.tsv").write_text("".join(rows))
     with open(tmp_path / "test.tsv", "a") as file:
         file.write("a good mistake\tneg\n")
     task = ("--task_name=simple", f"--data_dir={tmp_path}")
     result = run(
-        "research.baseline_classifier", *task, f"--output_dir={tmp_path}/base", "--eval_split=test"
+        "research.baseline_classifier",
+        *task,
+        f"--output_dir={tmp_path}/base",
+        "--eval_split=test",
+        "--tune",
     )
     assert result.returncode == 0, result.stderr
+    assert "n-grams up to 3, C=30: loss 0." in result.stdout
     report = run(
         "evaluate",
         *task,
@@ -124,6 +129,21 @@ def test_baseline_report_and_table(tmp_path):
     assert "gold \\ predicted  neg  pos\nneg                30    1\n" in report.stdout
     assert report.stdout.splitlines()[-2].endswith("\tneg\tpos\t61\ta good mistake")
     assert (tmp_path / "report" / "confusion.png").read_bytes().startswith(b"\x89PNG")
+
+    rows = (tmp_path / "base" / "test_results.tsv").read_text().splitlines()
+    opposite = tmp_path / "opposite.tsv"  # the mean of both says nothing
+    opposite.write_text("".join("\t".join(reversed(row.split("\t"))) + "\n" for row in rows))
+    averaged = run(
+        "evaluate",
+        *task,
+        "--labels=neg,pos",
+        f"--output_dir={tmp_path}/averaged",
+        f"--predictions_file={tmp_path}/base/test_results.tsv,{opposite}",
+        "--bootstrap_samples=2",
+        "--noplot",
+    )
+    assert averaged.returncode == 0, averaged.stderr
+    assert json.loads((tmp_path / "averaged/scores.json").read_text())["auc"]["value"] == 0.5
 
     for seed, accuracy in enumerate((0.5, 0.6, 0.7)):
         (tmp_path / f"seed{seed}.txt").write_text(f"eval_accuracy = {accuracy}\n")

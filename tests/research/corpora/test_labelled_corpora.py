@@ -36,6 +36,23 @@ def test_texts_with_two_labels_are_dropped():
     assert labelled_corpora.distinct(pairs) == [("a b", "x")]
 
 
+def test_reviews_in_csv(tmp_path):
+    path = tmp_path / "hotels.csv"
+    path.write_text(
+        '\ufefflabel,review\n1,"a ""good"" hotel,\nquiet"\n0,loud\n1,loud\n', encoding="utf-8"
+    )
+    assert labelled_corpora.read_reviews_csv(path) == [('a "good" hotel, quiet', "pos")]
+    for content, words in (
+        ("label,review\n2,x\n", "line 2 must have the label 0 or 1"),
+        ("label,review\n1\n", "line 2 must have the label 0 or 1 and a review"),
+        ("label,text\n1,x\n", "must have the columns label and review"),
+        ("", "must have the columns label and review"),
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=words):
+            labelled_corpora.read_reviews_csv(path)
+
+
 def test_files_that_are_something_else(tmp_path):
     (tmp_path / "x").write_text("text,label\nhello,1\n")
     with pytest.raises(DataError, match="line 2 must be number,0 or 1"):
