@@ -1,4 +1,4 @@
-r"""Scores a sentence encoder, or the results of any search, on data sets for retrieval.
+r"""Scores encoders, BM25, and the results of any search, on data sets for retrieval.
 
     bert-tf evaluate_retrieval --model_dir=minilm --data_dir=scifact --output_dir=evaluation
 
@@ -12,7 +12,13 @@ The queries with grades are compared with all documents. The scores are those of
 MAP, MRR, recall, precision and hit rate of the first k documents. A query without a relevant
 document counts with zeros.
 
-The results of another search are scored without a model, from files of TREC's form:
+Several encoders, of sentence vectors and of sparse vectors, and BM25 are scored as one search that
+fuses their rankings (hybrid search):
+
+    bert-tf evaluate_retrieval --model_dir=minilm --bm25 --data_dir=scifact --output_dir=evaluation
+
+The results of another search are scored without a model, from files of TREC's form; several are
+fused:
 
     bert-tf evaluate_retrieval --run_file=evaluation/scifact.run \
       --qrels_file=scifact/qrels/test.tsv --output_dir=evaluation
@@ -27,38 +33,41 @@ The tool prints a table for each data set and the mean over the data sets, and w
 import logging
 import os
 
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, UserError, user_error
-from bert_tf.tools.common import result_files, tool
+from bert_tf.tools.common import fusion_flags, result_files, tool
 from bert_tf.tools.common.checks import options_of, positive_integers, require_one
 from bert_tf.tools.common.console import print_result
-from bert_tf.tools.common.corpus_search import search_corpus
+from bert_tf.tools.common.corpus_search import fused, search_corpus, search_words
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 _logger = logging.getLogger("bert_tf")
 
 define_flags("""
-    model_dir (str): The directory of the sentence encoder.
-    data_dir (str): With --model_dir: the data set, or the directory with several.
+    model_dir (list): The directories of sentence encoders or sparse encoders.
+    data_dir (str): With --model_dir or --bm25: the data set, or the directory with several.
     split (str, test): With --model_dir: which file of qrels/ has the grades, without .tsv.
     query_prefix (str, ""): With --model_dir: what is put before each query, such as 'query: '.
     document_prefix (str, ""): With --model_dir: what is put before each document, such as 'passage:
         '.
-    similarity (cosine|dot, cosine): With --model_dir: how vectors are compared.
+    similarity (cosine|dot, cosine): With --model_dir: how sentence vectors are compared.
     max_seq_length (int >= 3): With --model_dir: maximum length of a text in tokens; longer text is
         truncated. Default: as the model says.
     ignore_identical_ids (bool, false): With --model_dir: whether a document with the id of the
         query is left out, as BEIR does. For data sets whose queries are documents, such as ArguAna.
     run_output (str): With --model_dir: a directory to write the rankings to, a file NAME.run in
         TREC's form for each data set. Default: they are not written.
-    run_file (str): Results of a search in TREC's form, to be scored instead of a model.
+    run_file (list): Results of searches in TREC's form, to be scored instead of a model.
     qrels_file (str): With --run_file: the file with the grades, of BEIR or in TREC's form.
     count_missing (bool, false): With --run_file: whether queries with grades that are not in the
         file count with zeros, as with trec_eval's option -c. Otherwise they do not count.
     k (list, 1,10,100): How many documents of each ranking count; several numbers.
     output_dir (str): The directory to write the results to.
 """)
+fusion_flags.define("With several rankings")
 
 _OF_MODEL = (
+    "bm25",
     "data_dir",
     "split",
     "query_prefix",
@@ -68,12 +77,14 @@ _OF_MODEL = (
     "ignore_identical_ids",
     "run_output",
 )
+_BM25 = "bm25"
 _OF_RUN = ("qrels_file", "count_missing")
 
 
 def check_flags():
     """Returns the cutoffs."""
-    require_one("model_dir", "run_file")
+    if FLAGS.run_file or not FLAGS.bm25:
+        require_one("model_dir", "run_file")
     mode, needed, other, foreign = "model_dir", "data_dir", "run_file", _OF_RUN
     if FLAGS.run_file:
         mode, needed, other, foreign = "run_file", "qrels_file", "model_dir", _OF_MODEL
@@ -83,6 +94,10 @@ def check_flags():
         if FLAGS[name].present:
             received = f"--{name}={FLAGS[name].value} and --{mode}"
             raise user_error(f"--{name}", f"be used with --{other}", received)
+    searches = FLAGS.run_file or [*(FLAGS.model_dir or ()), *([_BM25] if FLAGS.bm25 else ())]
+    fusion_flags.weights(len(searches))
+    if FLAGS.bm25:
+        require_package("bm25s", "--bm25")
     cutoffs = positive_integers("k")
     if not cutoffs:
         raise UserError("--k must have at least one number. Received: --k=")
@@ -127,27 +142,44 @@ def read_data_set(data_set):
     return qrels, {id_: text for id_, text in queries.items() if id_ in qrels}, len(ids)
 
 
-def load_encoder():
+def load_encoder(directory):
+    from bert_tf.checkpoints import find_task_class
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
+    from bert_tf.tasks.sparse_embedding.model import BertSparseEncoder
 
-    options = options_of(max_length="max_seq_length")
-    encoder = BertSentenceEncoder.from_pretrained(FLAGS.model_dir, **options)
+    try:
+        is_sparse = issubclass(find_task_class(directory), BertSparseEncoder)
+    except UserError:  # its files name no task
+        is_sparse = False
+    encoder_class = BertSparseEncoder if is_sparse else BertSentenceEncoder
+    encoder = encoder_class.from_pretrained(directory, **options_of(max_length="max_seq_length"))
     if encoder.tokenizer is None:
-        raise UserError(f"--model_dir must have a tokenizer. Received: {FLAGS.model_dir} without")
+        raise UserError(f"--model_dir must have a tokenizer. Received: {directory} without")
     return encoder
 
 
-def search(encoder, data_set, queries, k, count):
+def search(encoders, data_set, queries, k, count):
     """Returns scores by document, by query. `count` is the number of documents."""
     from bert_tf.tasks.sentence_embedding.files import read_corpus
 
     own = FLAGS.ignore_identical_ids
-    documents = ((i, FLAGS.document_prefix + text) for i, text in read_corpus(data_set.corpus))
     texts = {id_: FLAGS.query_prefix + text for id_, text in queries.items()}
-    found = search_corpus(encoder, texts, documents, k + own, FLAGS.similarity, count)
+    is_one = len(encoders) + FLAGS.bm25 == 1
+    depth = k + own if is_one else max(k + own, fusion_flags.LEAST_DEPTH)
+    runs = []
+    for encoder in encoders:
+        documents = ((i, FLAGS.document_prefix + text) for i, text in read_corpus(data_set.corpus))
+        runs.append(search_corpus(encoder, texts, documents, depth, FLAGS.similarity, count))
+    if FLAGS.bm25:
+        runs.append(search_words(queries, read_corpus(data_set.corpus), depth))
+    found = runs[0] if is_one else fuse(runs, k + own)
     if own:
         found = {query: _without(scores, query, k) for query, scores in found.items()}
     return found
+
+
+def fuse(runs, k):
+    return fused(runs, k, FLAGS.fusion, fusion_flags.weights(len(runs)))
 
 
 def _without(scores, document, k):
@@ -162,9 +194,9 @@ def evaluate_model(cutoffs):
 
     data_sets = find_data_sets(FLAGS.data_dir, FLAGS.split)
     contents = [read_data_set(data_set) for data_set in data_sets]
-    encoder = load_encoder()
+    encoders = [load_encoder(directory) for directory in FLAGS.model_dir or ()]
     for data_set, (qrels, queries, count) in zip(data_sets, contents):
-        run = search(encoder, data_set, queries, max(cutoffs), count)
+        run = search(encoders, data_set, queries, max(cutoffs), count)
         size = f"{len(queries):,} queries, {count:,} documents"
         yield data_set.name, size, score_rankings(run, qrels, cutoffs)
         if FLAGS.run_output:
@@ -176,14 +208,15 @@ def evaluate_run(cutoffs):
     from bert_tf.tasks.sentence_embedding.files import read_qrels, read_run
     from bert_tf.training.evaluation.ranking import score_rankings
 
-    run, qrels = read_run(FLAGS.run_file), read_qrels(FLAGS.qrels_file)
+    runs, qrels = [read_run(path) for path in FLAGS.run_file], read_qrels(FLAGS.qrels_file)
+    run = runs[0] if len(runs) == 1 else fuse(runs, max(*cutoffs, fusion_flags.LEAST_DEPTH))
     scores = score_rankings(run, qrels, cutoffs, FLAGS.count_missing)
     missing = len(qrels.keys() - run.keys())
     size = f"{len(qrels) - missing:,} queries"
     if missing:
         counted = "count with zeros" if FLAGS.count_missing else "do not count"
         size += f" ({missing:,} more have no results and {counted})"
-    name = os.path.splitext(os.path.basename(FLAGS.run_file))[0]
+    name = "+".join(os.path.splitext(os.path.basename(path))[0] for path in FLAGS.run_file)
     yield name, size, scores
 
 

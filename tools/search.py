@@ -2,6 +2,8 @@ r"""Searches an index of texts that bert-tf build_index has written.
 
     bert-tf search --index_dir=out/index --model_dir=minilm --query="a waste of time" --top_k=3
 
+With --bm25, the words of the texts count too, and both rankings become one (hybrid search).
+
 Without --query and --query_file it asks for queries on a terminal, until Ctrl-D.
 
 For each query it prints the query and a line for each text that it finds: its score, its id (or the
@@ -15,8 +17,9 @@ import json
 import sys
 
 from bert_tf.base.files import atomic_path
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError, user_error
-from bert_tf.tools.common import tool
+from bert_tf.tools.common import fusion_flags, tool
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_single_texts
@@ -36,6 +39,7 @@ define_flags("""
     json (bool, false): Whether JSON lines are printed instead of text.
     batch_size (int >= 1, 32): Batch size for encoding.
 """)
+fusion_flags.define("With --bm25")
 
 BLOCK_OF_QUERIES = 1024
 DIGITS = 6  # of scores, after the point
@@ -59,10 +63,29 @@ def blocks_of_queries():
         yield queries[start : start + BLOCK_OF_QUERIES]
 
 
-def results_of(index, encoder, queries):
+def index_words(index):
+    """Returns the `BM25Index` of the texts of an index."""
+    from bert_tf.search import BM25Index
+
+    texts = [item.get("text") for item in index.items(range(len(index)))]
+    if None in texts:
+        received = f"{FLAGS.index_dir}, whose row {texts.index(None)} has none"
+        raise user_error("With --bm25, --index_dir", "be an index with texts", received)
+    return BM25Index(texts)
+
+
+def results_of(index, words, encoder, queries):
     """Returns for each query what is written of it."""
+    from bert_tf.search import fuse_rankings
+
     vectors = encoder.encode(queries, batch_size=FLAGS.batch_size, prompt=FLAGS.prompt)
-    scores, rows = index.search(vectors, FLAGS.top_k, FLAGS.rescore_multiplier)
+    depth = FLAGS.top_k if words is None else max(FLAGS.top_k, fusion_flags.LEAST_DEPTH)
+    scores, rows = index.search(vectors, depth, FLAGS.rescore_multiplier)
+    if words is not None:
+        rankings = [(scores, rows), words.search(queries, depth)]
+        k = min(FLAGS.top_k, len(index))
+        weights = fusion_flags.weights(len(rankings))
+        scores, rows = fuse_rankings(rankings, k, FLAGS.fusion, weights)
     return [
         {
             "query": query,
@@ -96,6 +119,9 @@ def as_json_line(result):
 def main():
     if FLAGS.query and FLAGS.query_file:
         raise UserError("Only one of --query and --query_file must be set. Received: both")
+    if FLAGS.bm25:
+        require_package("bm25s", "--bm25")
+        fusion_flags.weights(2)
     is_typed = not (FLAGS.query or FLAGS.query_file)
     if is_typed and not sys.stdin.isatty():
         expected = "be set where queries cannot be typed"
@@ -111,8 +137,9 @@ def main():
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
     index = VectorIndex(FLAGS.index_dir)
+    words = index_words(index) if FLAGS.bm25 else None
     encoder = BertSentenceEncoder.from_pretrained(FLAGS.model_dir)
-    results = (result for block in blocks for result in results_of(index, encoder, block))
+    results = (result for block in blocks for result in results_of(index, words, encoder, block))
     if not FLAGS.output_file:
         show = as_json_line if FLAGS.json else as_text
         for result in results:

@@ -5,9 +5,11 @@ from bert_tf.base.lazy_names import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "BM25Index": ".hybrid",
         "VectorIndex": ".vector_index",
         "community_detection": ".mining",
         "draw_clusters": ".cluster_picture",
+        "fuse_rankings": ".hybrid",
         "max_sim_top_k": ".max_sim",
         "mine_hard_negatives": ".mining",
         "open_index_writer": ".index_files",

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
+from bert_tf import BertBackbone, BertSentenceEncoder, BertSparseEncoder, BertTokenizer
+from bert_tf.search import BM25Index, fuse_rankings, sparse_top_k, top_k
 from bert_tf.tasks.sentence_embedding.files import read_run
 from bert_tf.tools.common import corpus_search
 from tests.conftest import MATERIALS
@@ -129,6 +130,46 @@ def test_prefixes_and_identical_ids(tiny_encoder, tmp_path):
         assert found[id_] == pytest.approx(expected, rel=1e-4)
 
 
+def test_vectors_words_and_sparse_vectors_become_one_search(
+    tiny_encoder, tiny_config, tiny_vocabulary, tmp_path
+):
+    pytest.importorskip("bm25s", reason="needs bm25s")
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
+    sparse = BertSparseEncoder(BertBackbone(tiny_config), tokenizer=tokenizer)
+    tiny_encoder.save_pretrained(tmp_path / "dense")
+    sparse.save_pretrained(tmp_path / "sparse")
+    queries = [("q1", "good film"), ("q2", "bad film")]
+    write_retrieval_data(tmp_path / "set", CORPUS, queries, FILM_QRELS)
+    flags = [f"--data_dir={tmp_path}/set", f"--output_dir={tmp_path}", "--k=3"]
+    models = f"--model_dir={tmp_path}/dense,{tmp_path}/sparse", "--bm25"
+    fusion = "--fusion=weighted", "--fusion_weights=1,0.5,2"
+    result = run("evaluate_retrieval", *models, *fusion, *flags, f"--run_output={tmp_path}/all")
+    assert result.returncode == 0, result.stderr
+    found = read_run(tmp_path / "all" / "set.run")
+    ids, texts = zip(*CORPUS)
+    asked = [text for _, text in queries]
+    rankings = [
+        top_k(tiny_encoder.encode(asked), tiny_encoder.encode(list(texts)), len(ids)),
+        sparse_top_k(sparse.encode(asked), sparse.encode(list(texts)), len(ids)),
+        BM25Index(texts).search(asked, len(ids)),
+    ]
+    scores, rows = fuse_rankings(rankings, 3, "weighted", [1, 0.5, 2])
+    for (query, _), values, numbers in zip(queries, scores, rows):
+        expected = {ids[row]: value for row, value in zip(numbers, values)}
+        assert found[query] == pytest.approx(expected, rel=1e-4)
+
+    # Files of results are fused, too.
+    runs = []
+    for number, model in enumerate((f"--model_dir={tmp_path}/dense", "--bm25")):
+        output = f"--run_output={tmp_path}/{number}"
+        assert run("evaluate_retrieval", model, *flags, output).returncode == 0
+        runs.append(f"{tmp_path}/{number}/set.run")
+    files = f"--run_file={','.join(runs)}", f"--qrels_file={tmp_path}/set/qrels/test.tsv"
+    result = run("evaluate_retrieval", *files, f"--output_dir={tmp_path}")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("set+set: 2 queries\n")
+
+
 def test_block_by_block(tiny_encoder, monkeypatch):
     documents = [(f"d{number}", f"good film {number}") for number in range(10)]
     queries = {"q1": "good film", "q2": "7"}
@@ -153,6 +194,9 @@ def test_flags_are_checked_before_any_work(tmp_path):
             "--query_prefix must be used with --model_dir",
         ),
         ((*model, "--k=1,0"), "--k must be positive whole numbers"),
+        ((*model, "--fusion_weights=1,2"), "--fusion_weights must be 1 numbers"),
+        ((*model, "--bm25", "--fusion_weights=1,x"), "--fusion_weights must be 2 numbers"),
+        (("--run_file=x", "--qrels_file=y", "--bm25"), "--bm25 must be used with --model_dir"),
         ((*model, "--k="), "--k must have at least one number"),
         (model, "must have a corpus.jsonl, or folders with one"),
     ):

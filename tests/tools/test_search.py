@@ -10,7 +10,7 @@ import pytest
 from bert_tf import BertSentenceEncoder
 from bert_tf.errors import UserError
 from bert_tf.inputs.tables.table_writer import open_table
-from bert_tf.search import VectorIndex, top_k
+from bert_tf.search import BM25Index, VectorIndex, fuse_rankings, top_k
 from bert_tf.tasks.sentence_embedding import EncodingPool
 from research.corpora.film_reviews import read_film_reviews
 from tests.tools.running import run
@@ -98,6 +98,25 @@ def test_wrong_flags_of_search(start, minilm, flags, words):
     result = search(start, minilm, *flags)
     assert result.returncode == 1
     assert words in result.stderr and "Traceback" not in result.stderr
+
+
+def test_words_count_too(start, minilm, reviews, vectors):
+    pytest.importorskip("bm25s", reason="needs bm25s")
+    flags = [f"--query_file={start}/queries.txt", "--top_k=3", "--json"]
+    result = search(start, minilm, "--bm25", *flags)
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line)["results"] for line in result.stdout.splitlines()]
+    rankings = [top_k(*vectors, 60), BM25Index(reviews).search(QUERIES, 60)]
+    scores, rows = fuse_rankings(rankings, 3)
+    assert [[item["row"] for item in items] for items in found] == rows.tolist()
+    assert [[item["text"] for item in items] for items in found] == [
+        [reviews[row] for row in best] for best in rows
+    ]
+    np.testing.assert_allclose(
+        [[item["score"] for item in items] for items in found], scores, atol=1e-6
+    )
+    result = search(start, minilm, "--bm25", *flags, "--fusion_weights=1")
+    assert result.returncode == 1 and "--fusion_weights must be 2 numbers" in result.stderr
 
 
 @pytest.mark.full

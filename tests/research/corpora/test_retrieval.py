@@ -83,17 +83,10 @@ def test_bm25_finds_the_questions(materials, tmp_path):
         f"--output_dir={tmp_path}/data",
     )
     assert run("research.prepare_retrieval_data", *flags).returncode == 0
-    flags = (f"--data_dir={tmp_path}/data", f"--output_dir={tmp_path}", "--top_k=10")
-    result = run("research.baseline_retrieval", *flags)
+    flags = (f"--data_dir={tmp_path}/data", f"--output_dir={tmp_path}", f"--run_output={tmp_path}")
+    result = run("evaluate_retrieval", "--bm25", "--k=10", *flags)
     assert result.returncode == 0 and result.stderr == "", result.stderr
-    assert result.stdout == f"538 queries, 4307 documents: {tmp_path}/data.run\n"
-    assert {len(scores) for scores in read_run(tmp_path / "data.run").values()} == {10}
-    qrels = tmp_path / "data" / "qrels" / "test.tsv"
-    flags = (f"--run_file={tmp_path}/data.run", f"--qrels_file={qrels}", f"--output_dir={tmp_path}")
-    assert run("evaluate_retrieval", *flags).returncode == 0
+    assert result.stdout.startswith("data: 538 queries, 4,307 documents\n")
+    assert max(map(len, read_run(tmp_path / "data.run").values())) == 10
     results = json.loads((tmp_path / "retrieval_results.json").read_text())
-    assert "ndcg" in json.dumps(results)
-    result = run(
-        "research.baseline_retrieval", f"--data_dir={tmp_path}/none", f"--output_dir={tmp_path}"
-    )
-    assert result.returncode == 1 and "must have a corpus.jsonl" in result.stderr
+    assert 0.42 < results["mean"]["ndcg@10"] < 0.48
