@@ -22,10 +22,16 @@ The tool writes to --output_dir:
     *.png               with --plot: the confusion matrix, ROC, precision and recall, calibration of
                         the dev file, and the learning curves
     lora.safetensors    the LoRA weights, with --lora_rank
+
+With a few labelled texts of each class, --few_shot_pairs=20 --pooling=mean trains by the recipe of
+SetFit: a sentence encoder on pairs of texts, then a logistic regression. The result is a classifier
+like any other.
 """
 
+import math
 import os
 
+from bert_tf.base.optional_packages import require_package
 from bert_tf.base.pictures import require_picture
 from bert_tf.config import CLASSIFIER_POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
@@ -39,7 +45,7 @@ from bert_tf.tools.common import (
     workers,
 )
 from bert_tf.tools.common.checks import flag_error, options_of
-from bert_tf.tools.common.console import predicting_verbose, print_model
+from bert_tf.tools.common.console import predicting_verbose, print_model, training_verbose
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.prediction_output import write_predictions
 from bert_tf.tools.common.task_flags import (
@@ -73,6 +79,9 @@ define_flags(f"""
     negative_label (str): With --negatives_per_pair: the label of these pairs.
     pooling ({"|".join(CLASSIFIER_POOLING_MODES)}): How the sequence is pooled for the classifier.
         Default: as the model was trained; cls for a new classifier.
+    few_shot_pairs (int >= 1): Train for a few texts of each class, with this number of pairs that
+        each text begins, of its class and of another; --learning_rate, --train_batch_size and
+        --num_train_epochs are those of the pairs. Default: train on the texts.
     lm_loss_weight (float >= 0): With --causal: the weight of the loss of the next words, which is
         added in training (0.5 in GPT). Default: no such loss.
     both_orders (bool): Whether the vectors of a pair in both orders are added, for pairs whose
@@ -92,6 +101,15 @@ define_flags("""
 original_flags.define_ignored(("use_tpu", *original_flags.ESTIMATOR_FLAGS))
 
 BEST = "best"
+# The loss, the optimizer and the epochs of a training on texts.
+_NOT_FEW_SHOT = (
+    *("threshold", "plot", "lm_loss_weight", "both_orders", "use_scalar_mix", "lstm_units"),
+    *("warmup_proportion", "bias_correction", "weight_decay", "l2_regularization", "layer_decay"),
+    *("label_smoothing", "focal_gamma", "class_weights", "reinit_layers", "lora_rank"),
+    *("freeze_layers", "unfreeze_every", "keep_best", "early_stopping_patience"),
+    *("augment_insertion", "augment_swap", "augment_deletion", "distribution_strategy"),
+    *("gradient_accumulation_steps", "negatives_per_pair"),
+)
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
 _NLI = ("contradiction", "entailment", "neutral")
 _ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli": _NLI}
@@ -159,6 +177,11 @@ def check_flags(has_dev):
             raise flag_error("threshold", "must be in [0, 1], or `best` with a dev file")
     if FLAGS.plot:
         require_picture("plot.png")
+    if FLAGS.few_shot_pairs:
+        require_package("sklearn", "--few_shot_pairs")
+        for name in _NOT_FEW_SHOT:
+            if FLAGS[name].present:
+                raise flag_error(name, "must not be set with --few_shot_pairs", "few_shot_pairs")
 
 
 def set_best_threshold(model, examples):
@@ -169,6 +192,24 @@ def set_best_threshold(model, examples):
     probabilities = model.probabilities(model.predict(inputs, verbose=predicting_verbose()))
     model.threshold, f1 = best_threshold(targets, model.preprocessor.positive(probabilities))
     print(f"The threshold is {model.threshold}, with an F1 of {f1:.4f} on the dev file.")
+
+
+def train_few_shot(model, train_examples):
+    from bert_tf.adapt import fit_few_shot
+
+    x, _ = inputs_and_targets(model, train_examples)
+    fit_few_shot(
+        model,
+        x,
+        [example.label for example in train_examples],
+        num_pairs=FLAGS.few_shot_pairs,
+        epochs=math.ceil(FLAGS.num_train_epochs),
+        batch_size=FLAGS.train_batch_size,
+        learning_rate=FLAGS.learning_rate,
+        seed=FLAGS.seed,
+        verbose=training_verbose(),
+    )
+    fine_tuning.save_model(model)
 
 
 def train(model, task, train_examples, dev_examples):
@@ -263,7 +304,9 @@ def main():
     # Every file has been read before the weights are, so that mistakes in one show early.
     model = load_model(task, labels)
 
-    if FLAGS.do_train:
+    if FLAGS.do_train and FLAGS.few_shot_pairs:
+        train_few_shot(model, train_examples)
+    elif FLAGS.do_train:
         train(model, task, train_examples, dev_examples)
     elif FLAGS.threshold == BEST:
         set_best_threshold(model, dev_examples)

@@ -6,6 +6,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "DistillationModel": ".distillation_model",
+        "few_shot_pairs": ".few_shot",
+        "fit_few_shot": ".few_shot",
         "head_importance": ".importance",
         "least_important_heads": ".importance",
         "quantization_errors": ".calibration",

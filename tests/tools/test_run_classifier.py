@@ -48,6 +48,25 @@ def flags_for(start, output, *more):
     )
 
 
+def test_few_shot(start, tmp_path):
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    model = f"--init_checkpoint={start}/checkpoint"
+    flags = flags_for(start, tmp_path, model, "--do_train", "--few_shot_pairs=2")
+    options = "--pooling=mean", "--max_train_examples=8", "--train_batch_size=4", "--do_eval"
+    result = run("run_classifier", *flags, *options, "--learning_rate=1e-3")
+    assert result.returncode == 0, result.stderr
+    assert float(results_in(tmp_path / "eval_results.txt")["eval_accuracy"]) > 0.5
+    opened = BertTextClassifier.from_pretrained(tmp_path / "model")
+    assert opened.labels == ["neg", "pos"] and opened.pooling == "mean"
+    for more, words in (
+        (("--lora_rank=2",), "--lora_rank must not be set with --few_shot_pairs"),
+        ((), "`pooling` of `classifier` must be one of ['mean', 'max', 'mean_max']"),
+    ):
+        result = run("run_classifier", *flags, *more)
+        assert result.returncode == 1 and words in result.stderr
+        assert "Traceback" not in result.stderr
+
+
 @pytest.fixture(scope="module")
 def trained(start):
     """The output directory of one run that trains, evaluates and predicts."""
