@@ -14,7 +14,7 @@ from bert_tf.config import (
     REGRESSION,
     SINGLE_LABEL,
 )
-from bert_tf.errors import UserError, require, require_one_of
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.inputs.columns import refuse_missing, row_array
 from bert_tf.inputs.labels import (
     check_labels,
@@ -29,7 +29,17 @@ from bert_tf.layers.pooling import SequencePooling, first_columns, first_token
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.tasks.text_classification.preprocessor import Classification, answer_columns, frame_of
+from bert_tf.tasks.text_classification.preprocessor import (
+    Classification,
+    TextClassificationPreprocessor,
+    answer_columns,
+    frame_of,
+)
+from bert_tf.tasks.text_classification.zero_shot import (
+    hypotheses_of,
+    inference_classes,
+    zero_shot_probabilities,
+)
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weight
 
 if TYPE_CHECKING:
@@ -289,6 +299,64 @@ class BertTextClassifier(DenseHeadModel):
         if not as_frame:
             return answers[0] if is_single else answers
         return frame_of(answer_columns(answers, self.preprocessor.names, self.problem_type), texts)
+
+    def zero_shot(
+        self,
+        texts: str | Sequence[str],
+        candidate_labels: Sequence[str],
+        hypothesis_template: str = "This example is {}.",
+        multi_label: bool = False,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> Classification | list[Classification]:
+        """Returns which of any labels fit texts. The classifier is one of inference (NLI).
+
+        A text and the hypothesis of a label, such as "This example is sport.", are a pair of which
+        the classifier says whether the text entails the hypothesis.
+
+        Args:
+            texts: n texts, or one.
+            candidate_labels: Words or phrases.
+            hypothesis_template: A sentence with `{}` for the label, in the language of the texts.
+            multi_label: Whether several labels may fit a text. Then each has a probability of its
+                own: entailment against contradiction.
+            batch_size, token_budget, verbose: See `predict`.
+
+        Returns:
+            A `Classification` for each text, or one for one text: the best label, or with
+            `multi_label` those with a probability of at least 0.5, and the probability of each.
+
+        Raises:
+            UserError: If no label of the classifier begins with "entail", there is no tokenizer, or
+                an argument has another form.
+            DataError: If a text is missing or malformed.
+
+        Example:
+            >>> names = ["contradiction", "entailment", "neutral"]
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=names)
+            >>> found = model.zero_shot("The keeper saved a penalty.", ["sport", "cooking"])
+            >>> sorted(found.scores), round(sum(found.scores.values()), 3)
+            (['cooking', 'sport'], 1.0)
+
+        Reference: Yin et al. 2019 (arXiv 1909.00161); the pipeline "zero-shot-classification" of
+            transformers.
+        """
+        classes = inference_classes(self.preprocessor)
+        labels = list(candidate_labels)
+        hypotheses = hypotheses_of(candidate_labels, hypothesis_template)
+        columns = self.preprocessor.read_examples(texts)
+        if len(columns) != 1:
+            raise user_error("`texts`", "be single texts", f"examples of {len(columns)} texts")
+        firsts = np.repeat(columns[0], len(labels)).tolist()
+        pairs = firsts, hypotheses * columns.num_rows
+        logits = self.predict(pairs, batch_size, verbose, token_budget=token_budget)
+        logits = logits.reshape(-1, len(labels), self.num_classes)
+        probabilities = zero_shot_probabilities(logits, classes, multi_label)
+        kind = MULTI_LABEL if multi_label else SINGLE_LABEL
+        decided = TextClassificationPreprocessor(labels=labels, problem_type=kind)
+        answers = decided.decided(probabilities, None)
+        return answers[0] if columns.is_single else answers
 
     def targets(self, labels) -> np.ndarray:
         """Returns labels as `fit` takes them.

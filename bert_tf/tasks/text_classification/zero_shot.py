@@ -1,0 +1,66 @@
+"""Classes that a classifier was not trained for, by a classifier of natural language inference."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.config import SINGLE_LABEL
+from bert_tf.errors import UserError, user_error
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.training.evaluation.probabilities import softmax
+
+_ENTAILMENT = "entail"  # the beginning of the label's name
+
+
+def hypotheses_of(candidate_labels: Sequence[str], template: str) -> list[str]:
+    """Returns a sentence for each label: the template with the label for `{}`.
+
+    Raises:
+        UserError: If there are no labels, one is no text or is there twice, or the template does
+            not have one `{}`.
+    """
+    labels = list(candidate_labels)
+    is_text = not isinstance(candidate_labels, str) and all(isinstance(x, str) for x in labels)
+    if not is_text or not labels or len(set(labels)) < len(labels):
+        expected = "be a list of different texts"
+        raise user_error("`candidate_labels`", expected, repr(candidate_labels))
+    if not isinstance(template, str) or template.count("{}") != 1:
+        expected = "have one {} for the label"
+        raise user_error("`hypothesis_template`", expected, repr(template))
+    return [template.replace("{}", label) for label in labels]
+
+
+def inference_classes(preprocessor: Preprocessor) -> tuple[int, int]:
+    """Returns the class of entailment, and the class that says that a hypothesis is wrong.
+
+    The second is the first class, or the last if entailment is the first, as in Hugging Face.
+
+    Raises:
+        UserError: If the classifier has not one label that begins with "entail".
+    """
+    names = preprocessor.names
+    found = [i for i, name in enumerate(names) if name.lower().startswith(_ENTAILMENT)]
+    if len(found) != 1 or preprocessor.problem_type != SINGLE_LABEL:
+        raise UserError(
+            "The classifier must be trained on natural language inference, with a label that "
+            f"begins with 'entail', such as run_classifier --task_name=mnli. Received: {names}"
+        )
+    (entailment,) = found
+    return entailment, len(names) - 1 if entailment == 0 else 0
+
+
+def zero_shot_probabilities(
+    logits: np.ndarray, classes: tuple[int, int], multi_label: bool
+) -> np.ndarray:
+    """Returns the probabilities of the labels of each text, `[n, labels, classes] -> [n, labels]`.
+
+    Args:
+        logits: Of each text with the hypothesis of each label.
+        classes: What `inference_classes` returned.
+        multi_label: Whether each label is decided by itself: its entailment against the other
+            class. Else the softmax of the labels' entailment, which sums to 1.
+    """
+    entailment, wrong = classes
+    if multi_label:
+        return softmax(logits[..., [wrong, entailment]])[..., 1]
+    return softmax(logits[..., entailment])
