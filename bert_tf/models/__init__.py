@@ -8,6 +8,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "BertBackbone": ".backbone",
         "EMBEDDINGS": ".task_spec",
         "RERANK": ".task_spec",
+        "SPARSE_EMBEDDINGS": ".task_spec",
+        "TOKEN_EMBEDDINGS": ".task_spec",
         "CLASS_AXIS": ".task_spec",
         "END_AXIS": ".task_spec",
         "Preprocessor": ".preprocessor",

@@ -206,6 +206,8 @@ class Answers:
 
 # Forms of the server's requests that a task's default signature can answer.
 EMBEDDINGS = "embeddings"  # from `text` to `vector`
+SPARSE_EMBEDDINGS = "embed_sparse"  # from `text` to `term_id` and `term_weight`
+TOKEN_EMBEDDINGS = "token_embeddings"  # from `text` to `vectors`, of queries and of documents
 RERANK = "rerank"  # from `query` and `document` to `score`
 
 
@@ -244,7 +246,7 @@ class TaskSpec:
         reads_pairs: Whether an example can be a pair of texts.
         answers: The methods that Beam's programs offer -> how they call the model.
         forms: The forms of requests that the server answers with an exported model, in addition to
-            those of its signatures: `EMBEDDINGS`, `RERANK`.
+            those of its signatures: `EMBEDDINGS`, `RERANK` and so on.
         options: The constructor's arguments that checkpoints store, apart from `max_length` -> the
             kind of their values.
         built_with: The arguments that only the constructor reads: setting one later is refused.

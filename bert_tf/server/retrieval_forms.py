@@ -1,14 +1,16 @@
 """The forms of requests that clients of embeddings and rerankers send.
 
     POST /v1/embeddings and GET /v1/models     OpenAI's form, also of their errors
+    POST /embed_sparse                         the form of Text Embeddings Inference
     POST /rerank, /v1/rerank and /v2/rerank    Cohere's form, and that of Text Embeddings Inference
 
-They are answered by a default signature from `text` to `vector`, and by one from `query` and
-`document` to `score`, with the batches and limits of other requests. The specs of the tasks declare
-them as `forms`. Fields that would change the answer and are not supported are refused.
+They are answered by signatures from `text` to vectors of the texts (`_VECTORS`), and by one from
+`query` and `document` to `score`, with the batches and limits of other requests. The specs of the
+tasks declare them as `forms`. Fields that would change the answer and are not supported are
+refused.
 
 Reference: OpenAI's API reference, "Create embeddings" and "List models"; Cohere's, "Rerank"; the
-OpenAPI description of huggingface/text-embeddings-inference, `/rerank`.
+OpenAPI description of huggingface/text-embeddings-inference, `/rerank` and `/embed_sparse`.
 """
 
 import base64
@@ -21,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf import tasks
-from bert_tf.models import EMBEDDINGS, RERANK
+from bert_tf.models import EMBEDDINGS, RERANK, SPARSE_EMBEDDINGS, TOKEN_EMBEDDINGS
 from bert_tf.server.errors import RequestError, invalid
 from bert_tf.server.json_bodies import abridge
 from bert_tf.server.json_tensors import COLUMNS, PredictRequest, array_text
@@ -31,13 +33,27 @@ from bert_tf.server.signatures import DEFAULT_SIGNATURE
 MODELS_PATH = "/v1/models"
 PATHS = {
     "/v1/embeddings": EMBEDDINGS,
+    "/embed_sparse": SPARSE_EMBEDDINGS,
     "/rerank": RERANK,
     "/v1/rerank": RERANK,
     "/v2/rerank": RERANK,
 }
 _BYTES_OF_TOKEN = 4  # as batches are estimated
 _OF_EVERY_FORM = {"model", "user", "truncate"}
-_OF_EMBEDDINGS = {"input", "encoding_format", "dimensions"}
+_OF_EMBEDDINGS = {"input", "type"}  # of all types
+_OF_TYPE = {
+    "dense": {"encoding_format", "dimensions"},
+    "colbert": {"encoding_format", "input_type"},
+    "sparse": set(),
+}
+_INPUT_TYPES = {"document": "documents", "query": "queries"}  # their signatures
+# By the type of vectors: the form that the spec of a model declares, a signature that the model
+# then has, and an output of that.
+_VECTORS = {
+    "dense": (EMBEDDINGS, DEFAULT_SIGNATURE, "vector"),
+    "colbert": (TOKEN_EMBEDDINGS, _INPUT_TYPES["document"], "vectors"),
+    "sparse": (SPARSE_EMBEDDINGS, DEFAULT_SIGNATURE, "term_id"),
+}
 _OF_RERANK = {"query", "top_n", "top_k", "raw_scores"}
 _OF_DOCUMENTS = {"documents", "return_documents", "rank_fields"}  # Cohere's form
 _OF_TEXTS = {"texts", "return_text"}  # that of Text Embeddings Inference
@@ -72,7 +88,7 @@ def read_form(action: str, document: dict[str, Any], model: ServedModel, name: s
     """Reads the body of a request.
 
     Args:
-        action: `EMBEDDINGS` or `RERANK`.
+        action: `EMBEDDINGS`, `SPARSE_EMBEDDINGS` or `RERANK`.
         document: The body.
         model: The model.
         name: Its name in requests.
@@ -85,7 +101,8 @@ def read_form(action: str, document: dict[str, Any], model: ServedModel, name: s
     if named not in (None, name):
         message = f"`model` must be {name!r} or left out. Received: {abridge(named)}"
         raise RequestError(HTTPStatus.NOT_FOUND, message)
-    return {EMBEDDINGS: _embeddings, RERANK: _rerank}[action](document, model, name)
+    readers = {EMBEDDINGS: _embeddings, SPARSE_EMBEDDINGS: _embed_sparse, RERANK: _rerank}
+    return readers[action](document, model, name)
 
 
 def is_openais(method: str, path: str) -> bool:
@@ -120,12 +137,52 @@ def list_of_models(name: str, created: int) -> dict[str, Any]:
 
 
 def _embeddings(document, model, name):
-    _require(model, {"text"}, "vector", EMBEDDINGS)
-    _require_supported(document, _OF_EMBEDDINGS)
+    kind = _vector_type(document, model)
+    _require_supported(document, _OF_EMBEDDINGS | _OF_TYPE[kind])
     texts = document.get("input")
     texts = [texts] if isinstance(texts, str) else texts
     _require_texts("input", texts, texts)
-    encoding = _one_of(document, "encoding_format", ("float", "base64"))
+    signature = _VECTORS[kind][1]
+    if kind == "sparse":
+        embeddings = _sparse_texts
+    elif kind == "colbert":
+        signature = _INPUT_TYPES[_one_of(document, "input_type", tuple(_INPUT_TYPES))]
+        embeddings = _token_vector_texts(document)
+    else:
+        embeddings = _vector_texts(document, model)
+    tokens = sum(-(-len(text.encode("utf-8", "replace")) // _BYTES_OF_TOKEN) for text in texts)
+    end = {"model": name, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+    def parts(outputs):
+        yield '{"object": "list", "data": ['
+        for index, values in enumerate(embeddings(outputs)):
+            yield ", " if index else ""
+            yield f'{{"object": "embedding", "index": {index}, "embedding": {values}}}'
+        yield "], " + json.dumps(end)[1:] + "\n"
+
+    request = PredictRequest(signature, COLUMNS, {"text": texts})
+    return Form(request, parts, names={"text": "input"})
+
+
+def _vector_type(document, model):
+    """Returns the type of vectors, a key of `_VECTORS`: the request's, or else the model's."""
+    found = [kind for kind in _VECTORS if _has_vectors(model, kind)]
+    if not found:
+        _refuse(model, {form for form, _, _ in _VECTORS.values()}, {"text"}, "a vector")
+    return _one_of(document, "type", tuple(found))
+
+
+def _has_vectors(model, kind):
+    _, name, output = _VECTORS[kind]
+    signature = model.signatures.get(name)
+    return (
+        signature is not None and set(signature.inputs) == {"text"} and output in signature.outputs
+    )
+
+
+def _vector_texts(document, model):
+    """Returns the function that yields the JSON text of each vector `[D]` of outputs."""
+    as_text = _number_text(document)
     size = model.signatures[DEFAULT_SIGNATURE].outputs["vector"].shape[-1]
     dimensions = document.get("dimensions")
     if dimensions is not None:
@@ -133,28 +190,65 @@ def _embeddings(document, model, name):
             raise invalid(
                 f"`dimensions` must be an integer from 1 to {size}. Received: {abridge(dimensions)}"
             )
-    tokens = sum(-(-len(text.encode("utf-8", "replace")) // _BYTES_OF_TOKEN) for text in texts)
-    end = {"model": name, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
 
-    def parts(outputs):
+    def texts(outputs):
         vectors = outputs["vector"]
         if dimensions is not None:
             vectors = vectors[:, :dimensions]
             if model.description.get("normalized") is True:
                 norms = np.linalg.norm(vectors, axis=1, keepdims=True)
                 vectors = vectors / np.where(norms > 0, norms, 1)
-        yield '{"object": "list", "data": ['
-        for index, vector in enumerate(vectors):
-            if encoding == "base64":
-                values = f'"{base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")}"'
-            else:
-                values = array_text(vector)
-            yield ", " if index else ""
-            yield f'{{"object": "embedding", "index": {index}, "embedding": {values}}}'
-        yield "], " + json.dumps(end)[1:] + "\n"
+        return map(as_text, vectors)
+
+    return texts
+
+
+def _token_vector_texts(document):
+    """Returns the function that yields the JSON text of the vectors `[tokens, D]` of each text."""
+    as_text = _number_text(document)
+
+    def texts(outputs):
+        rows = zip(outputs["vectors"], outputs["vector_count"])
+        return (as_text(vectors[:count]) for vectors, count in rows)
+
+    return texts
+
+
+def _number_text(document):
+    """Returns the function that writes an array as the field `encoding_format` says."""
+    if _one_of(document, "encoding_format", ("float", "base64")) == "float":
+        return array_text
+    return lambda array: f'"{base64.b64encode(array.astype("<f4").tobytes()).decode("ascii")}"'
+
+
+def _sparse_texts(outputs):
+    """Yields the JSON text of each sparse vector: the ids of its terms and their weights."""
+    for ids, weights in _terms(outputs):
+        yield f'{{"indices": {array_text(ids)}, "values": {array_text(weights)}}}'
+
+
+def _terms(outputs):
+    for ids, weights, count in zip(*(outputs[x] for x in ("term_id", "term_weight", "term_count"))):
+        yield ids[:count], weights[:count]
+
+
+def _embed_sparse(document, model, name):
+    if not _has_vectors(model, "sparse"):
+        _refuse(model, {SPARSE_EMBEDDINGS}, {"text"}, "a sparse vector")
+    _require_supported(document, {"inputs"})
+    texts = document.get("inputs")
+    texts = [texts] if isinstance(texts, str) else texts
+    _require_texts("inputs", texts, texts)
+
+    def parts(outputs):
+        for index, (ids, weights) in enumerate(_terms(outputs)):
+            pairs = zip(ids.tolist(), json.loads(array_text(weights)))
+            row = [{"index": term, "value": weight} for term, weight in pairs]
+            yield (", " if index else "[") + json.dumps(row)
+        yield "]\n"
 
     request = PredictRequest(DEFAULT_SIGNATURE, COLUMNS, {"text": texts})
-    return Form(request, parts, names={"text": "input"})
+    return Form(request, parts, names={"text": "inputs"})
 
 
 def _rerank(document, model, name):
@@ -201,15 +295,20 @@ def _rerank(document, model, name):
 
 def _require(model, inputs, output, form):
     """Refuses a model whose default signature is another one."""
-    kinds = " or ".join(spec.model for spec in tasks.specs() if form in spec.forms)
     signature = model.signatures.get(DEFAULT_SIGNATURE)
     if signature is None or set(signature.inputs) != inputs or output not in signature.outputs:
-        raise RequestError(
-            HTTPStatus.NOT_IMPLEMENTED,
-            f"The model must be a {kinds}, with the inputs {sorted(inputs)} and the output "
-            f"{output!r}. Received: a request to a model with "
-            f"{sorted(signature.inputs) if signature else 'no default signature'}",
-        )
+        _refuse(model, {form}, inputs, repr(output))
+
+
+def _refuse(model, forms, inputs, output):
+    kinds = " or ".join(spec.model for spec in tasks.specs() if forms.intersection(spec.forms))
+    signature = model.signatures.get(DEFAULT_SIGNATURE)
+    raise RequestError(
+        HTTPStatus.NOT_IMPLEMENTED,
+        f"The model must be a {kinds}, with the inputs {sorted(inputs)} and the output {output}. "
+        "Received: a request to a model with "
+        f"{sorted(signature.inputs) if signature else 'no default signature'}",
+    )
 
 
 def _require_supported(document, names):

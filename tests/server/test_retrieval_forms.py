@@ -1,4 +1,4 @@
-"""Embeddings in OpenAI's form, rerank in Cohere's and Text Embeddings Inference's."""
+"""Embeddings in OpenAI's form, rerank in Cohere's, and the forms of Text Embeddings Inference."""
 
 import base64
 import dataclasses
@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertCrossEncoder, BertSentenceEncoder, BertTokenizer
+from bert_tf import (
+    BertBackbone,
+    BertCrossEncoder,
+    BertLateInteractionEncoder,
+    BertSentenceEncoder,
+    BertSparseEncoder,
+    BertTokenizer,
+)
 from bert_tf.server.export_for_server import export_for_server
 from bert_tf.server.limits import Limits
 from tests.server.process import ServerProcess
@@ -85,6 +92,95 @@ def test_one_text_in_fewer_dimensions_and_base64(embedder, encoder):
     (row,) = answer["data"]
     vector = np.frombuffer(base64.b64decode(row["embedding"]), "<f4")
     np.testing.assert_allclose(vector, encoder.encode(TEXTS[0], truncate_dim=8), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def sparse_encoder(tiny_config, tiny_vocabulary):
+    backbone, tokenizer = backbone_and_tokenizer(tiny_config, tiny_vocabulary)
+    return BertSparseEncoder(backbone, tokenizer=tokenizer, max_length=20, max_active_dims=6)
+
+
+@pytest.fixture(scope="module")
+def sparse(sparse_encoder, tmp_path_factory):
+    with served(sparse_encoder, tmp_path_factory) as process:
+        yield process
+
+
+def test_sparse_vectors(sparse, sparse_encoder):
+    expected = sparse_encoder.encode(TEXTS)
+    for body in ({"input": TEXTS}, {"input": TEXTS, "type": "sparse"}):
+        status, answer = sparse.json("POST", "/v1/embeddings", body)
+        assert status == 200, answer
+        for index, row in enumerate(answer["data"]):
+            found, vector = row["embedding"], np.zeros(expected.shape[1])
+            vector[found["indices"]] = found["values"]
+            assert len(found["indices"]) == len(found["values"]) <= 6
+            np.testing.assert_allclose(vector, expected[[index]].toarray()[0], atol=1e-5)
+    for sent, texts in ((TEXTS, TEXTS), (TEXTS[0], TEXTS[:1])):
+        status, answer = sparse.json("POST", "/embed_sparse", {"inputs": sent})
+        assert status == 200 and len(answer) == len(texts), answer
+        for index, row in enumerate(answer):
+            vector = np.zeros(expected.shape[1])
+            vector[[term["index"] for term in row]] = [term["value"] for term in row]
+            np.testing.assert_allclose(vector, expected[[index]].toarray()[0], atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def late_encoder(tiny_config, tiny_vocabulary):
+    backbone, tokenizer = backbone_and_tokenizer(tiny_config, tiny_vocabulary)
+    options = {"max_length": 20, "dim": 8, "query_max_length": 9}
+    return BertLateInteractionEncoder(backbone, tokenizer=tokenizer, **options)
+
+
+@pytest.fixture(scope="module")
+def late(late_encoder, tmp_path_factory):
+    with served(late_encoder, tmp_path_factory) as process:
+        yield process
+
+
+@pytest.mark.parametrize(
+    "kind,method", [("query", "encode_queries"), ("document", "encode_documents")]
+)
+def test_vectors_of_tokens(late, late_encoder, kind, method):
+    expected = getattr(late_encoder, method)(TEXTS)
+    body = {"input": TEXTS, "type": "colbert", "input_type": kind}
+    status, answer = late.json("POST", "/v1/embeddings", body)
+    assert status == 200, answer
+    for row, vectors in zip(answer["data"], expected, strict=True):
+        np.testing.assert_allclose(row["embedding"], vectors, atol=1e-5)
+    status, answer = late.json("POST", "/v1/embeddings", {**body, "encoding_format": "base64"})
+    for row, vectors in zip(answer["data"], expected, strict=True):
+        found = np.frombuffer(base64.b64decode(row["embedding"]), "<f4").reshape(-1, 8)
+        np.testing.assert_allclose(found, vectors, atol=1e-5)
+
+
+def test_documents_are_ranked_by_late_interaction(late, late_encoder):
+    status, answer = late.json("POST", "/rerank", {"query": "good film", "documents": TEXTS})
+    assert status == 200, answer
+    expected = late_encoder.rank("good film", TEXTS)
+    assert [row["index"] for row in answer["results"]] == [d.index for d in expected]
+
+
+@pytest.mark.parametrize(
+    "server,path,body,status,words",
+    [
+        ("late", "/v1/embeddings", {"type": "dense"}, 400, "`type` must be one of"),
+        ("late", "/v1/embeddings", {"dimensions": 4}, 400, "`dimensions` must be left out"),
+        ("late", "/v1/embeddings", {"input_type": "x"}, 400, "`input_type` must be one of"),
+        ("late", "/embed_sparse", {}, 501, "must be a BertSparseEncoder"),
+        ("sparse", "/v1/embeddings", {"type": "colbert"}, 400, "`type` must be one of"),
+        ("sparse", "/v1/embeddings", {"encoding_format": "base64"}, 400, "must be left out"),
+        ("sparse", "/embed_sparse", {"inputs": [1]}, 400, "`inputs` must be strings"),
+        ("sparse", "/embed_sparse", {"inputs": []}, 400, "`inputs` must have at least one"),
+        ("embedder", "/v1/embeddings", {"input_type": "query"}, 400, "must be left out"),
+        ("reranker", "/v1/embeddings", {}, 501, "must be a"),
+    ],
+)
+def test_types_that_a_model_has_not(request, server, path, body, status, words):
+    key = "inputs" if path == "/embed_sparse" else "input"
+    process = request.getfixturevalue(server)
+    found, answer = process.json("POST", path, {key: "good", **body})
+    assert found == status and words in str(answer), answer
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])

@@ -42,7 +42,7 @@ SPEC = task_spec.TaskSpec(
     ),
     files="LateInteractionFiles",
     reads_pairs=False,
-    forms=(task_spec.RERANK,),
+    forms=(task_spec.RERANK, task_spec.TOKEN_EMBEDDINGS),
     options={
         "dim": may_lack(integer(least=1)),
         "query_max_length": may_lack(integer(least=3)),

@@ -30,6 +30,7 @@ SPEC = task_spec.TaskSpec(
     distilled_as=task_spec.VECTORS,
     output_axes=(task_spec.WORD_AXIS,),
     reads_pairs=False,
+    forms=(task_spec.SPARSE_EMBEDDINGS,),
     options={
         "pooling": task_spec.POOLING,
         "activation": task_spec.ACTIVATION,
