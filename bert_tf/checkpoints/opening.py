@@ -19,7 +19,12 @@ from bert_tf.checkpoints.readers import keras_archive, keras_hub
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.stored_zip import StoredZip
-from bert_tf.checkpoints.readers.tensor_bundle import OBJECT_GRAPH_KEY, Tf1Source, checkpoint_prefix
+from bert_tf.checkpoints.readers.tensor_bundle import (
+    OBJECT_GRAPH_KEY,
+    SAVED_VARIABLES,
+    Tf1Source,
+    checkpoint_prefix,
+)
 from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
 from bert_tf.checkpoints.weight_names import BACKBONE, BACKBONE_OPTIONS, OWN, ModelDescription
 from bert_tf.config import BertConfig
@@ -38,10 +43,12 @@ _CLASS_AND_OPTIONS = object_of({"class": optional(text()), "options": optional(B
 TRAINED_MODEL = "model"  # the folder of the trained model in a tool's --output_dir
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _HUGGINGFACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", "tf_model.h5", ".index.json")
+_ASSETS = "assets"
 _EXPECTED = (
     "be a checkpoint: a directory with model.safetensors, pytorch_model.bin, tf_model.h5, "
     "bert_model.ckpt.index, model.weights.h5 or bert_tf.json; one such file; a training checkpoint "
-    "ckpt-<step>; a .keras file; or a name on the Hugging Face Hub, org/name"
+    "ckpt-<step>; a .keras file; a SavedModel of a BERT of TF Hub; or a name on the Hugging "
+    "Face Hub, org/name"
 )
 
 
@@ -129,6 +136,8 @@ def tokenizer_directory(path: str | os.PathLike) -> str:
     recover(path if os.path.isdir(path) else os.path.dirname(path) or ".")
     if os.path.isdir(path):
         path = path if find_tokenizer(path) else resolve(path)
+        if find_tokenizer(path) is None and format_of(path) == "tf1":
+            return _assets(path)
         return module_files.transformer_folder(path)
     if not (os.path.exists(path) or checkpoint_prefix(path)):
         rule = "must exist or be a name on the Hugging Face Hub, org/name"
@@ -164,11 +173,18 @@ def _open_directory(path, config_file, allow_decoder=False):
             raise file_error(folder, expected, "no such file")
         return _open_huggingface(folder, weights, config_file, allow_decoder, modules=path)
     if format == "tf1":
-        return _open_tensorflow(path, checkpoint_prefix(path), config_file)
+        return _open_tensorflow(_assets(path), checkpoint_prefix(path), config_file)
     if training_checkpoint.find_training_checkpoint(path) == path:
         model, source = training_checkpoint.load_training_checkpoint(path)
         return _pretrained(path, source, model, config_file)
     raise file_error(path, _EXPECTED, f"a directory with {sorted(os.listdir(path))[:20]}")
+
+
+def _assets(directory):
+    """Returns the directory of the vocabulary: in a SavedModel of TF Hub one of its own."""
+    assets = os.path.join(directory, _ASSETS)
+    is_saved_model = os.path.exists(os.path.join(directory, SAVED_VARIABLES))
+    return assets if is_saved_model and os.path.isdir(assets) else directory
 
 
 def _open_file(directory, path, config_file, allow_decoder):

@@ -229,6 +229,38 @@ def write_tf_file(path, variables):
 
 def write_tf_models(prefix, tensors, config=HF_CONFIG, root="encoder"):
     """A TF2 object checkpoint with the object structure of tensorflow/models' BertEncoder."""
+    items = {}
+    encoder, masked_lm = tf_models_objects(tensors, config)
+    items[root] = encoder
+    if masked_lm is not None:
+        items["masked_lm"] = masked_lm
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    return tf.train.Checkpoint(**items).write(str(prefix))
+
+
+def write_tf_hub(directory, tensors, vocabulary, lowercase=True):
+    """A SavedModel with the objects of those of TF Hub.
+
+    They were compared with what `export_model` of tensorflow/models 2.20, official/nlp/tools/
+    export_tfhub_lib.py, writes with and without the masked LM, which opens too.
+    """
+    encoder, masked_lm = tf_models_objects(tensors, HF_CONFIG)
+    model, in_model = tf.Module(), "layer_with_weights-0"
+    setattr(model, in_model, encoder)
+    if masked_lm is not None:
+        model.mlm, pretrainer = tf.Module(), tf.Module()
+        setattr(model.mlm, in_model, pretrainer)
+        pretrainer.masked_lm, pretrainer.encoder_network = masked_lm, encoder
+    vocabulary_file = directory.parent / "vocab.txt"
+    vocabulary_file.write_text("".join(f"{piece}\n" for piece in vocabulary))
+    model.vocab_file = tf.saved_model.Asset(str(vocabulary_file))
+    model.do_lower_case = tf.Variable(lowercase, trainable=False)
+    tf.saved_model.save(model, str(directory))
+    return directory
+
+
+def tf_models_objects(tensors, config):
+    """The encoder of tensorflow/models and, if there are its tensors, the masked-LM head."""
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
 
     def part(**children):
@@ -275,15 +307,14 @@ def write_tf_models(prefix, tensors, config=HF_CONFIG, root="encoder"):
     children.append(dense("pooler.dense"))
     for index, child in enumerate(children):
         setattr(encoder, f"layer_with_weights-{index}", child)
-    items = {root: encoder}
-    if "cls.predictions.bias" in tensors:
-        items["masked_lm"] = part(
-            dense=dense("cls.predictions.transform.dense"),
-            layer_norm=layer_norm("cls.predictions.transform.LayerNorm"),
-            bias=tensors["cls.predictions.bias"],
-        )
-    prefix.parent.mkdir(parents=True, exist_ok=True)
-    return tf.train.Checkpoint(**items).write(str(prefix))
+    if "cls.predictions.bias" not in tensors:
+        return encoder, None
+    masked_lm = part(
+        dense=dense("cls.predictions.transform.dense"),
+        layer_norm=layer_norm("cls.predictions.transform.LayerNorm"),
+        bias=tensors["cls.predictions.bias"],
+    )
+    return encoder, masked_lm
 
 
 _STORAGES = {"float32": "FloatStorage", "float16": "HalfStorage", "int64": "LongStorage"}

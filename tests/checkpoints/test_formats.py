@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf import (
     BertBackbone,
     BertConfig,
+    BertMaskedLM,
     BertPretrainer,
     BertSentenceEncoder,
     BertTextClassifier,
@@ -279,6 +280,32 @@ def test_object_checkpoint_with_config_beside_it(root, tmp_path):
     backbone = BertBackbone.from_pretrained(tmp_path)
     assert backbone.config.hidden_act == "relu"
     np.testing.assert_array_equal(backbone.pooler.dense.kernel, tensors["pooler.dense.weight"].T)
+
+
+@pytest.mark.parametrize("has_masked_lm", [True, False])
+def test_saved_model_of_tf_hub(has_masked_lm, tmp_path):
+    tensors = foreign.random_tensors(heads=["masked_lm"] if has_masked_lm else [])
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "film"]
+    pieces += [f"[unused{number}]" for number in range(foreign.HF_CONFIG["vocab_size"] - 7)]
+    directory = foreign.write_tf_hub(tmp_path / "hub", tensors, pieces)
+    backbone = BertBackbone.from_pretrained(directory)
+    assert backbone.config.hidden_act == "gelu_new"  # as in tensorflow/models
+    assert backbone.config.num_attention_heads == foreign.HF_CONFIG["num_attention_heads"]
+    np.testing.assert_array_equal(backbone.pooler.dense.kernel, tensors["pooler.dense.weight"].T)
+    model = BertMaskedLM.from_pretrained(directory)
+    if has_masked_lm:
+        bias = tensors["cls.predictions.bias"]
+        np.testing.assert_array_equal(model.masked_lm_head.output_bias, bias)
+    assert model.tokenize(["GOOD film"])["token_ids"].numpy().tolist() == [[2, 5, 6, 3]]
+    assert BertTokenizer.from_pretrained(directory).vocab_size == len(pieces)
+
+
+def test_other_saved_models_are_no_checkpoints(tmp_path):
+    module = tf.Module()
+    module.weight = tf.Variable([1.0])
+    tf.saved_model.save(module, str(tmp_path / "other"))
+    with pytest.raises(CheckpointError, match="as a SavedModel of TF Hub does.*weight"):
+        BertBackbone.from_pretrained(tmp_path / "other")
 
 
 def test_bfloat16_and_float16_files(tmp_path):

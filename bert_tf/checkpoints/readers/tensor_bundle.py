@@ -410,12 +410,15 @@ class Tf1Source(TensorBundle):
             del self.shapes[name]
 
 
+SAVED_VARIABLES = os.path.join("variables", "variables.index")  # of a SavedModel
+
+
 def checkpoint_prefix(path: str) -> str | None:
     """Returns the prefix of the checkpoint at a path, or None if there is none.
 
     The path is a prefix, an `.index` file or a directory. In a directory with several checkpoints,
     the one with the highest step in its name is used. The file `checkpoint` is ignored, because it
-    may name other directories.
+    may name other directories. The variables of a SavedModel are a checkpoint, too.
     """
     if os.path.exists(f"{path}.index"):
         return path
@@ -424,6 +427,7 @@ def checkpoint_prefix(path: str) -> str | None:
     if not os.path.isdir(path):
         return None
     found = glob.glob(os.path.join(glob.escape(path), "*ckpt*.index"))
+    found = found or glob.glob(os.path.join(glob.escape(path), SAVED_VARIABLES))
     return max(found, key=_step).removesuffix(".index") if found else None
 
 

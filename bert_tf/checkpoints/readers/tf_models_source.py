@@ -19,11 +19,15 @@ from bert_tf.checkpoints.readers.tensor_bundle import OBJECT_GRAPH_KEY, TensorBu
 # times as much memory.
 _MAX_GRAPH_BYTES = 4 * 2**20
 # The possible paths of the encoder and the masked-LM head, depending on how the file was saved:
-# `Checkpoint(encoder=…)`, `Checkpoint(model=…)` of a pre-training model or an encoder, or the
-# encoder itself.
+# `Checkpoint(encoder=…)`, `Checkpoint(model=…)` of a pre-training model or an encoder, a SavedModel
+# of TF Hub, or the encoder itself.
+_IN_SAVED_MODEL = "layer_with_weights-0"
 _ROOTS = {
-    "encoder": ("encoder", "model/encoder", "model/encoder_network", "model", ""),
-    "masked_lm": ("masked_lm", "model/masked_lm"),
+    "encoder": (
+        *("encoder", "model/encoder", "model/encoder_network", "model"),
+        *(_IN_SAVED_MODEL, ""),
+    ),
+    "masked_lm": ("masked_lm", "model/masked_lm", f"mlm/{_IN_SAVED_MODEL}/masked_lm"),
 }
 _MARKS = {"encoder": {"layer_with_weights-0", "_embedding_layer"}, "masked_lm": {"dense"}}
 _DEPTH = 5  # encoder/_transformer_layers/0/_attention_layer/_query_dense/kernel
@@ -65,7 +69,7 @@ class TfModelsSource(RenamedSource):
         super().__init__(self._bundle, names, "tf_models")
         if not names:
             objects = sorted(child.local_name for child in self._nodes[0].children)
-            expected = "hold an encoder of tensorflow/models"
+            expected = "hold an encoder of tensorflow/models, as a SavedModel of TF Hub does"
             raise file_error(prefix, expected, f"the objects {objects}")
 
     def _children(self, node):
