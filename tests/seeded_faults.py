@@ -104,7 +104,7 @@ FAULTS = [
           "self.learning_rate", "tests/training/test_schedules.py"),
     Fault("training/schedules.py", "tf.float32) - first_step,", "tf.float32),",
           "tests/training/test_schedules.py tests/training/test_run_schedule.py"),
-    Fault("training/losses/sentence_losses.py",
+    Fault("training/losses/ranking_losses.py",
           "(losses + tf.reduce_logsumexp(columns, axis=0) - right) / 2.0",
           "(losses + tf.reduce_logsumexp(columns, axis=1) - right) / 2.0",
           "tests/training/losses/test_sentence_losses.py"),

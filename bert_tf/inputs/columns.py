@@ -133,6 +133,47 @@ def as_columns(
     return columns
 
 
+def without_lists(x: Any) -> Any:
+    """Returns examples of several texts with columns of strings only, for `as_columns`.
+
+    A column of lists, such as hard negatives, becomes a column for each text of a list.
+
+    Args:
+        x: Raw text in one of the forms that `TaskModel` takes, in which texts of an example after
+            the first may be lists or arrays of m strings.
+
+    Raises:
+        DataError: If a list is missing, empty, or not as long as the first one. Its row is named.
+
+    Example:
+        >>> without_lists((["capital?"], ["Paris"], [["Rome", "Oslo"]]))
+        (['capital?'], ['Paris'], ('Rome',), ('Oslo',))
+    """
+    if isinstance(x, TextColumns) or is_text(x):
+        return x
+    parts, is_single = _parts(x)
+    if is_single or len(parts) < 2:
+        return x
+    return tuple(column for part in parts for column in _columns_of_lists(part))
+
+
+def _columns_of_lists(part):
+    """Returns a column of texts as it is, a column of lists as one column for each text."""
+    if not holds_lists(part):
+        return [part]
+    rows = plain_rows(part)
+    refuse_missing(rows, "x")
+    for row, members in enumerate(rows):
+        count = len(members) if is_list(members) else None
+        if not count or count != len(rows[0]):
+            received = f"{count} texts in row {row}" if count else f"{shown(members)} in row {row}"
+            raise DataError(
+                f"Lists of texts must have as many texts in every row, at least one. Received: "
+                f"{received}, {shown(rows[0])} in row 0. Leave out the rows with fewer texts."
+            )
+    return list(zip(*map(plain_rows, rows)))
+
+
 def _columns_with_inputs(x, errors, inputs):
     if is_container(x) and not isinstance(x, tuple) and not len(x):
         x = ([], *(np.zeros([0, *each.shape]) for each in inputs.values()))

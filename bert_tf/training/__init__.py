@@ -3,49 +3,31 @@
 The names that most programs use can be imported from here, all others from the sub-packages.
 """
 
+from bert_tf.base.lazy_names import lazy_names
+from bert_tf.training import losses
 from bert_tf.training.callbacks import EpochScores, GradualUnfreezing, ThresholdSweep
 from bert_tf.training.checkpointing import TrainingCheckpoint, load_average
 from bert_tf.training.distribution import make_strategy, pipeline_stages
 from bert_tf.training.evaluation import BinaryAUC, BinaryF1, all_scores
 from bert_tf.training.freezing import freeze_layers, reinitialize_top_layers
-from bert_tf.training.losses import (
-    CachedMultipleNegativesRankingLoss,
-    ClassificationLoss,
-    CosineRegressionLoss,
-    GISTEmbedLoss,
-    MarginMSELoss,
-    MatryoshkaLoss,
-    MultipleNegativesRankingLoss,
-    SparseCrossentropy,
-    TripletLoss,
-    balanced_class_weights,
-)
 from bert_tf.training.optimizers import LAMB, AdamWeightDecay
 from bert_tf.training.schedules import Noam, WarmupCosineDecay, WarmupLinearDecay, fit_steps
 
-__all__ = [
+__getattr__, _, _losses = lazy_names(__name__, dict.fromkeys(losses.__all__, ".losses"))
+__all__ = [  # noqa: PLE0604
+    *_losses,
     "LAMB",
     "AdamWeightDecay",
     "BinaryAUC",
     "BinaryF1",
-    "CachedMultipleNegativesRankingLoss",
-    "ClassificationLoss",
-    "CosineRegressionLoss",
     "EpochScores",
-    "GISTEmbedLoss",
     "GradualUnfreezing",
-    "MarginMSELoss",
-    "MatryoshkaLoss",
-    "MultipleNegativesRankingLoss",
     "Noam",
-    "SparseCrossentropy",
     "ThresholdSweep",
     "TrainingCheckpoint",
-    "TripletLoss",
     "WarmupCosineDecay",
     "WarmupLinearDecay",
     "all_scores",
-    "balanced_class_weights",
     "fit_steps",
     "freeze_layers",
     "load_average",
@@ -53,3 +35,7 @@ __all__ = [
     "pipeline_stages",
     "reinitialize_top_layers",
 ]
+
+
+def __dir__():
+    return sorted(__all__)

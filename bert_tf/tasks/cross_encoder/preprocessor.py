@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns, is_container
+from bert_tf.inputs.columns import TextColumns, is_container, without_lists
 from bert_tf.inputs.labels import read_regression_labels
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.shared.preprocessors import PairsPreprocessor
@@ -29,6 +29,14 @@ class CrossEncoderPreprocessor(PairsPreprocessor):
     """
 
     activation: str = SIGMOID
+
+    def read_columns(self, x):
+        """Returns raw text as columns; a list of m documents of each query is m columns.
+
+        Raises:
+            DataError: If lists have different lengths.
+        """
+        return super().read_columns(without_lists(x))
 
     def targets(self, y, x):
         """Returns a number for each pair; for lists 0, the number of the first.

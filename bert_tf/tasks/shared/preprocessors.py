@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require
-from bert_tf.inputs.columns import TextColumns, object_array
+from bert_tf.inputs.columns import TextColumns, object_array, without_lists
 from bert_tf.inputs.labels import row_weights
 from bert_tf.inputs.token_inputs import rows_of_examples
 from bert_tf.inputs.token_rows import MarkedRows, TokenizedTexts, parallel_map
@@ -132,6 +132,14 @@ class VectorPreprocessor(Preprocessor):
 
     prompts: dict[str, str] | None = None
     default_prompt_name: str | None = None
+
+    def read_columns(self, x):
+        """Returns raw text as columns; a list of m texts in each example is m columns.
+
+        Raises:
+            DataError: If lists have different lengths.
+        """
+        return super().read_columns(without_lists(x))
 
     def tokenize(self, *texts):
         """Returns one text of each example as tokens `[B, T]`, K texts as `[B, K, T]`."""

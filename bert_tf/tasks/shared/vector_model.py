@@ -11,13 +11,12 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of, user_error
 from bert_tf.inputs.columns import TextColumns
-from bert_tf.inputs.labels import check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.models.task_model import TaskModel
 from bert_tf.training.batch_parts import cached_gradients
-from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
+from bert_tf.training.losses.sentence_loss import SentenceLoss, sentence_loss
 from bert_tf.training.losses.sparse_crossentropy import class_weights_by_id, refuse_class_weight
 
 
@@ -79,7 +78,8 @@ class VectorModel(TaskModel):
         Saved models hold only the encoder, not the variables of the objective.
 
         Args:
-            objective: "classification", "cosine", "ranking" or "triplet", or one of
+            objective: The name of a loss, one of `SENTENCE_LOSSES` of
+                `bert_tf.training.losses.sentence_loss` such as "ranking", or one of
                 `bert_tf.training.losses` with its arguments. None means that Keras's `loss` is
                 computed on the vectors.
             optimizer, **kwargs: See `TrainingModel.compile`.
@@ -115,8 +115,9 @@ class VectorModel(TaskModel):
 
     def read_labels(self, y, x):
         y = super().read_labels(y, x)
-        if isinstance(self.objective, ClassificationLoss) and isinstance(y, np.ndarray):
-            check_ids(y, self.objective.num_classes, "Class ids")
+        objective = self.objective
+        if objective is not None and objective.needs_labels and isinstance(y, np.ndarray):
+            objective.check_labels(y)
         return y
 
     def default_objective(self) -> str | SentenceLoss:
@@ -137,8 +138,9 @@ class VectorModel(TaskModel):
 
     def _compared(self, vectors, y, training):
         """Returns what the objective compares."""
-        self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
         objective = self.objective
+        vectors = vectors[:, tf.newaxis] if vectors.shape.rank == 2 else vectors  # [B, K, D]
+        objective.check(vectors.shape[1], y is not None)
         return (objective.training_outputs if training else objective.outputs)(vectors)
 
     def _cached_gradients(self, x, y, sample_weight, totals, variables):
@@ -162,9 +164,10 @@ class VectorModel(TaskModel):
         return tf.reduce_sum(losses) / totals["rows"]
 
     def class_weights(self, class_weight):
-        if not isinstance(self.objective, ClassificationLoss):
+        num_classes = None if self.objective is None else self.objective.num_classes
+        if num_classes is None:
             refuse_class_weight(class_weight, "only the objective 'classification' has classes")
-        return class_weights_by_id(class_weight, self.objective.num_classes)
+        return class_weights_by_id(class_weight, num_classes)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         # The objective's only metric is counted with its loss.

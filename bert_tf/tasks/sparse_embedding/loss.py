@@ -7,11 +7,8 @@ import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require
-from bert_tf.training.losses.sentence_losses import (
-    MultipleNegativesRankingLoss,
-    SentenceLoss,
-    sentence_loss,
-)
+from bert_tf.training.losses.ranking_losses import MultipleNegativesRankingLoss
+from bert_tf.training.losses.sentence_loss import SentenceLoss, sentence_loss
 
 # sentence-transformers, the example of `SpladeLoss`
 DOCUMENT_REGULARIZER_WEIGHT = 3e-5
@@ -35,8 +32,8 @@ class SpladeLoss(SentenceLoss):
         warmup_steps: The number of steps in which both factors grow from 0, quadratically.
 
     Raises:
-        UserError: If a weight is negative, or a threshold or `warmup_steps` is not an integer of
-            at least 0.
+        UserError: If a weight is negative, a threshold or `warmup_steps` is not an integer of at
+            least 0, or `loss` is for single texts.
 
     Example:
         >>> encoder = bert_tf.BertSparseEncoder.from_pretrained("bert-base/")
@@ -84,6 +81,8 @@ class SpladeLoss(SentenceLoss):
         self.query_regularizer_threshold = query_regularizer_threshold
         self.warmup_steps = warmup_steps
         self.take_examples_of(self.loss)
+        rule = "of SpladeLoss must compare a query with documents"
+        require(1 not in self.num_texts, rule, UserError, loss=self.loss.description())
 
     def build(self, vector_size, initializer_range):
         self.loss.build(vector_size, initializer_range)

@@ -1,26 +1,20 @@
 """Losses on class ids and on sentence vectors."""
 
-from bert_tf.training.losses.gist_embed_loss import GISTEmbedLoss
-from bert_tf.training.losses.sentence_losses import (
-    CachedMultipleNegativesRankingLoss,
-    ClassificationLoss,
-    CosineRegressionLoss,
-    MarginMSELoss,
-    MatryoshkaLoss,
-    MultipleNegativesRankingLoss,
-    TripletLoss,
-)
-from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, balanced_class_weights
+from bert_tf.base.lazy_names import lazy_names
 
-__all__ = [
-    "CachedMultipleNegativesRankingLoss",
-    "ClassificationLoss",
-    "CosineRegressionLoss",
-    "GISTEmbedLoss",
-    "MarginMSELoss",
-    "MatryoshkaLoss",
-    "MultipleNegativesRankingLoss",
-    "SparseCrossentropy",
-    "TripletLoss",
-    "balanced_class_weights",
-]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(("AnglELoss", "CoSENTLoss"), ".score_losses"),
+        **dict.fromkeys(("CosineRegressionLoss", "MarginMSELoss"), ".score_losses"),
+        **dict.fromkeys(("BatchHardTripletLoss", "TripletLoss"), ".triplet_losses"),
+        "CachedMultipleNegativesRankingLoss": ".ranking_losses",
+        "ClassificationLoss": ".classification_loss",
+        **dict.fromkeys(("ContrastiveLoss", "OnlineContrastiveLoss"), ".contrastive_losses"),
+        "GISTEmbedLoss": ".gist_embed_loss",
+        "MatryoshkaLoss": ".matryoshka_loss",
+        "MultipleNegativesRankingLoss": ".ranking_losses",
+        "SentenceLoss": ".sentence_loss",
+        **dict.fromkeys(("SparseCrossentropy", "balanced_class_weights"), ".sparse_crossentropy"),
+    },
+)

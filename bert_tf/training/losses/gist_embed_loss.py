@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require, require_one_of, user_error
-from bert_tf.training.losses.sentence_losses import SentenceLoss, checked_size
+from bert_tf.training.losses.sentence_loss import SentenceLoss, checked_size
 
 TEMPERATURE = 0.01  # sentence-transformers, GISTEmbedLoss
 
@@ -18,8 +18,8 @@ class GISTEmbedLoss(SentenceLoss):
 
     In a batch, a text that is more similar to a first text than its partner is, by the vectors of
     another encoder, is probably no negative: it does not count. The labels are these vectors,
-    float32 `[n, K, G]`, which the guide computes once, before training. The third text of an
-    example, if there is one, is a hard negative for all of the batch.
+    float32 `[n, K, G]`, which the guide computes once, before training. Further texts of an example
+    are hard negatives for all of the batch.
 
     Args:
         temperature: What cosines are divided by.
@@ -46,7 +46,7 @@ class GISTEmbedLoss(SentenceLoss):
     Reference: Solatorio 2024 (arXiv 2402.16829); sentence-transformers, the loss of this name.
     """
 
-    num_texts = (2, 3)
+    num_texts = (2, ...)
 
     def __init__(
         self,
@@ -70,6 +70,9 @@ class GISTEmbedLoss(SentenceLoss):
 
     def outputs(self, vectors):
         return tf.math.l2_normalize(vectors, axis=-1)
+
+    def check_labels(self, labels):
+        """Does nothing: `losses` knows the number of texts."""
 
     def losses(self, labels, outputs):
         logits = self._logits(labels, outputs)

@@ -12,12 +12,12 @@ from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import (
     AdamWeightDecay,
     CachedMultipleNegativesRankingLoss,
+    ClassificationLoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
     TrainingCheckpoint,
 )
 from bert_tf.training.fit_data import text_batches
-from bert_tf.training.losses.sentence_losses import ClassificationLoss
 from tests.training.fit_arguments import fit_arguments
 
 # The planted likeness: texts of one half of the alphabet belong together.
