@@ -9,7 +9,10 @@ from bert_tf import BertBackbone, BertConfig, BertSentenceEncoder, BertTextClass
 from bert_tf.errors import UserError
 from bert_tf.training import (
     AdamWeightDecay,
+    BatchHardTripletLoss,
     CachedMultipleNegativesRankingLoss,
+    CoSENTLoss,
+    MarginMSELoss,
     MultipleNegativesRankingLoss,
     WarmupLinearDecay,
 )
@@ -150,6 +153,39 @@ def _cached_loss(strategy):
         np.testing.assert_allclose(received, values, rtol=1e-5, atol=1e-6)
 
 
+def _sentence_losses(strategy):
+    """Batches are divided in two parts; the last batch leaves a replica without rows.
+
+    The loss of a part is that of its rows, so only a loss whose examples do not compare each other
+    takes the steps of one device.
+    """
+    letters = list("abcdefgh")
+    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters])
+    teacher = np.random.default_rng(0).normal(size=[5, 3])
+    triplets = letters[:5], letters[1:6], [["a", "b"]] * 5
+    same = [1, 0, 1, 0, 1]
+    for loss, texts, labels in (
+        (MarginMSELoss(), triplets, teacher),
+        (CoSENTLoss(), triplets[:2], same),
+        (BatchHardTripletLoss(), letters[:5], same),
+    ):
+        weights = []
+        strategies = [strategy]
+        if isinstance(loss, MarginMSELoss):
+            strategies.append(tf.distribute.get_strategy())
+        for each in strategies:
+            keras.utils.set_random_seed(7)
+            with each.scope():
+                encoder = BertSentenceEncoder(BertBackbone(CONFIG), tokenizer=tokenizer)
+                sgd = keras.optimizers.SGD(0.5)
+                encoder.compile(sgd, objective=loss, gradient_accumulation_steps=2)
+            history = encoder.fit(texts, np.array(labels), batch_size=4, verbose=0).history
+            weights.append([variable.numpy() for variable in encoder.trainable_variables])
+            assert all(np.isfinite(values).all() for values in (*weights[-1], history["loss"]))
+        for received, values in zip(weights[0], weights[-1]):
+            np.testing.assert_allclose(received, values, rtol=1e-5, atol=1e-6)
+
+
 CHECKS = {
     "step": _step,
     "step in parts": _step_in_parts,
@@ -160,6 +196,7 @@ CHECKS = {
     "texts by rows": _texts_by_rows,
     "texts by tokens": _texts_by_tokens,
     "cached loss": _cached_loss,
+    "sentence losses": _sentence_losses,
 }
 
 

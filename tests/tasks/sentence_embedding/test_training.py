@@ -1,5 +1,6 @@
 """Training of BertSentenceEncoder: every objective learns, and steps are those of the batch."""
 
+import dataclasses
 import re
 
 import keras
@@ -8,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
-from bert_tf.errors import CheckpointError, UserError
+from bert_tf.errors import CheckpointError, DataError, UserError
 from bert_tf.training import (
     AdamWeightDecay,
     CachedMultipleNegativesRankingLoss,
@@ -221,6 +222,65 @@ def test_batches_of_one_row_are_an_error(make_encoder):
         encoder.fit((firsts, seconds), batch_size=5, verbose=0)
     # A hard negative is another text to compare with.
     fit_arguments(encoder, (firsts, seconds, others), batch_size=5)
+
+
+NEGATIVES = [FIRSTS[8:16], SECONDS[8:16], FIRSTS[16:24]]
+
+
+@pytest.mark.parametrize("wrap", [None, CachedMultipleNegativesRankingLoss])
+def test_negatives_as_columns_and_as_lists(make_encoder, wrap):
+    """Both are the same examples; a sequence of texts for each example may be an array."""
+    found = []
+    objective = "ranking" if wrap is None else wrap(mini_batch_size=3)
+    rows = list(zip(*NEGATIVES))
+    for negatives in (NEGATIVES, [list(map(list, rows))], [list(map(np.array, rows))]):
+        encoder = make_encoder()
+        encoder.compile("sgd", objective=objective, run_eagerly=True)
+        texts = (FIRSTS[:8], SECONDS[:8], *negatives)
+        history = encoder.fit(texts, batch_size=8, shuffle=False, verbose=0).history
+        for examples in (texts, list(zip(*texts))):  # columns, and one tuple for each example
+            logs = encoder.evaluate(examples, verbose=0, return_dict=True)
+            found.append((history["loss"], logs["loss"]))
+    assert len(set(map(str, found))) == 1
+    vectors = tf.stack([encoder.encode(texts) for texts in (FIRSTS[:8], SECONDS[:8], *NEGATIVES)])
+    loss = MultipleNegativesRankingLoss()
+    expected = loss.losses(None, loss.outputs(tf.transpose(vectors, [1, 0, 2])))
+    np.testing.assert_allclose(found[0][1], np.mean(expected), rtol=1e-4)
+    short = [list(row) for row in rows]
+    short[5].pop()
+    with pytest.raises(DataError, match=r"as many texts in every row.*2 texts in row 5"):
+        encoder.fit((FIRSTS[:8], SECONDS[:8], short), verbose=0)
+
+
+@pytest.mark.parametrize(
+    "objective, labels",
+    [
+        ("angle", SAME[:8]),
+        ("batch_hard_triplet", HALVES[0, :8]),
+        ("contrastive", SAME[:8]),
+        ("cosent", SAME[:8]),
+        ("online_contrastive", SAME[:8]),
+    ],
+)
+def test_a_step_in_two_parts(tiny_config, tiny_vocabulary, objective, labels):
+    """Its loss is the mean of those of the parts, and every objective learns."""
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    backbone = BertBackbone(dataclasses.replace(tiny_config, num_hidden_layers=1, **rates))
+    encoder = BertSentenceEncoder(backbone, tokenizer=BertTokenizer(tiny_vocabulary))
+    texts = FIRSTS[:8] if objective == "batch_hard_triplet" else (FIRSTS[:8], SECONDS[:8])
+    encoder.compile(AdamWeightDecay(1e-3), objective=objective, gradient_accumulation_steps=2)
+    columns = [texts] if isinstance(texts, list) else texts
+    vectors = np.stack([encoder.encode(column) for column in columns], axis=1)  # [8, K, D]
+    expected = []
+    for part in (slice(0, 4), slice(4, 8)):
+        outputs = encoder.objective.outputs(tf.constant(vectors[part]))
+        losses = encoder.objective.losses(tf.constant(labels[part]), outputs)
+        expected.append(np.mean(losses))
+    options = {"batch_size": 8, "shuffle": False, "verbose": 0}
+    history = encoder.fit(texts, labels, epochs=8, **options).history
+    np.testing.assert_allclose(history["loss"][0], np.mean(expected), rtol=1e-4)
+    assert history["loss"][-1] < history["loss"][0]
+    assert ("accuracy" in history) == (objective == "batch_hard_triplet")
 
 
 @pytest.mark.parametrize(
