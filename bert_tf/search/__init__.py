@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "fuse_rankings": ".hybrid",
         "max_sim_top_k": ".max_sim",
         "mine_hard_negatives": ".mining",
+        "mined_examples": ".mining",
         "open_index_writer": ".index_files",
         "paraphrase_mining": ".mining",
         "quantize_vectors": ".quantized_vectors",

@@ -1,5 +1,6 @@
 """Pairs, groups and hard negatives among vectors, by cosine similarity, in bounded memory."""
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +9,7 @@ from bert_tf.base.vectors import as_finite_floats, as_matrix, as_whole_number
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.search import best_rows
 
+_logger = logging.getLogger("bert_tf")
 _SAME = 1 - 1e-6  # the cosine of a text's vectors from two batches, which rounding makes differ
 
 
@@ -171,13 +173,7 @@ def mine_hard_negatives(
         expected = "have the same number of dimensions"
         received = f"{queries.shape} and {documents.shape}"
         raise user_error("`query_vectors` and `document_vectors`", expected, received)
-    right = [np.atleast_1d(np.asarray(rows, np.int64)) for rows in positives]
-    if len(right) != len(queries) or any(
-        not len(rows) or rows.min() < 0 or rows.max() >= len(documents) for rows in right
-    ):
-        expected = "have, for each query, at least one row of `document_vectors`"
-        received = f"{len(right)} for {len(queries)} queries and {len(documents)} documents"
-        raise user_error("`positives`", expected, received)
+    right = _rows_of_queries("positives", positives, len(queries), len(documents))
     num_negatives = as_whole_number(num_negatives, "num_negatives")
     range_min = as_whole_number(range_min, "range_min", least=0)
     if range_max is None:
@@ -204,6 +200,71 @@ def mine_hard_negatives(
                 chosen = random.choice(len(candidates), num_negatives, replace=False)
                 candidates = candidates[np.sort(chosen)]
             found.append(candidates[:num_negatives])
+    return found
+
+
+def mined_examples(
+    queries: Sequence[str],
+    documents: Sequence[str],
+    positives: Sequence[int | Sequence[int]],
+    negatives: Sequence[Sequence[int]],
+    num_negatives: int | None = None,
+) -> tuple[list[str], list[str], list[list[str]]]:
+    """Returns the texts of mined hard negatives as `fit` takes them.
+
+    Args:
+        queries: Q texts.
+        documents: n texts.
+        positives: For each query the row of its right document, or several rows, each of which
+            makes an example.
+        negatives: For each query the rows that `mine_hard_negatives` found.
+        num_negatives: The number of negatives of each example. None means the largest number that a
+            query has. Queries with fewer negatives are left out, which is logged.
+
+    Returns:
+        Queries, positives and, for each of them, a list of `num_negatives` texts.
+
+    Raises:
+        UserError: If there are no rows for a query, a row is out of range, or no query has so many
+            negatives.
+
+    Example:
+        >>> queries, documents = ["capital of France?", "2 + 2?"], ["Paris", "4", "Rome", "5"]
+        >>> mined_examples(queries, documents, [0, 1], [[2, 3], [3, 2]], num_negatives=1)
+        (['capital of France?', '2 + 2?'], ['Paris', '4'], [['Rome'], ['5']])
+
+    Reference: sentence-transformers 6.2, `mine_hard_negatives` with `output_format="n-tuple"`.
+    """
+    queries, documents = list(queries), list(documents)
+    right = _rows_of_queries("positives", positives, len(queries), len(documents))
+    found = _rows_of_queries("negatives", negatives, len(queries), len(documents), least=0)
+    most = max(map(len, found), default=0)
+    count = most if num_negatives is None else as_whole_number(num_negatives, "num_negatives")
+    if not 1 <= count <= most:
+        expected = f"be at most {most}, the largest number of negatives that a query has"
+        raise user_error("`num_negatives`", expected, f"num_negatives={num_negatives}")
+    examples = [
+        (queries[query], documents[row], [documents[other] for other in found[query][:count]])
+        for query, rows in enumerate(right)
+        for row in rows
+        if len(found[query]) >= count
+    ]
+    if left_out := sum(len(rows) < count for rows in found):
+        message = "%d of %d queries are left out, because they have fewer than %d negatives."
+        _logger.info(message, left_out, len(queries), count)
+    return tuple(map(list, zip(*examples)))
+
+
+def _rows_of_queries(name, rows_of_queries, num_queries, num_documents, least=1):
+    """Returns the rows of documents for each query, arrays int64; checks them."""
+    found = [np.atleast_1d(np.asarray(rows, np.int64)) for rows in rows_of_queries]
+    is_valid = len(found) == num_queries and all(
+        len(rows) >= least and np.all((rows >= 0) & (rows < num_documents)) for rows in found
+    )
+    if not is_valid:
+        what = "at least one row" if least else "a list of rows"
+        received = f"{len(found)} for {num_queries} queries and {num_documents} documents"
+        raise user_error(f"`{name}`", f"have, for each query, {what} of the documents", received)
     return found
 
 

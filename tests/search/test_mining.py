@@ -7,7 +7,13 @@ import pytest
 
 from bert_tf import BertSentenceEncoder
 from bert_tf.errors import UserError
-from bert_tf.search import best_rows, community_detection, mine_hard_negatives, paraphrase_mining
+from bert_tf.search import (
+    best_rows,
+    community_detection,
+    mine_hard_negatives,
+    mined_examples,
+    paraphrase_mining,
+)
 
 
 @pytest.fixture
@@ -156,6 +162,28 @@ def test_hard_negatives_of_no_queries_and_of_few_documents():
     assert mine_hard_negatives(np.ones([0, 2]), np.ones([3, 2]), []) == []
     found = mine_hard_negatives(np.ones([1, 2]), np.eye(2), [1], num_negatives=7)
     assert [rows.tolist() for rows in found] == [[0]]
+
+
+def test_examples_of_mined_negatives(caplog):
+    queries, documents = list("pqr"), np.array(["a", "b", "c", "d", "e"])
+    mined = [np.array([3, 4]), np.array([4]), np.array([0, 1])]
+    with caplog.at_level("INFO", "bert_tf"):
+        found = mined_examples(queries, documents, [[0, 1], 1, 2], mined)
+    assert found == (["p", "p", "r"], ["a", "b", "c"], [["d", "e"], ["d", "e"], ["a", "b"]])
+    assert "1 of 3 queries are left out" in caplog.text
+    one = mined_examples(queries, documents, [0, 1, 2], mined, num_negatives=1)
+    assert one == (queries, ["a", "b", "c"], [["d"], ["e"], ["a"]])
+    for arguments, message in (
+        (([0, 1], mined), "`positives` must have, for each query, at least one row"),
+        (([0, 1, []], mined), "`positives` must have"),
+        (([0, 1, 2], mined[:2]), "`negatives` must have, for each query, a list of rows"),
+        (([0, 1, 2], [[5], [0], [0]]), "`negatives` must have"),
+        (([0, 1, 2], mined, 3), "`num_negatives` must be at most 2"),
+        (([0, 1, 2], [[], [], []]), "`num_negatives` must be at most 0"),
+        (([0, 1, 2], mined, 0), "num_negatives"),
+    ):
+        with pytest.raises(UserError, match=message):
+            mined_examples(queries, documents, *arguments)
 
 
 def test_a_row_is_in_its_own_community(small_blocks):

@@ -26,7 +26,8 @@ from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.training.evaluation.ranking import ranked_documents
 
 PAIR_COLUMNS = ("sentence1", "sentence2")
-TRIPLET_COLUMNS = ("anchor", "positive", "negative")
+PARTNER_COLUMNS = ("anchor", "positive")
+_NEGATIVE = re.compile(r"negative(?:_(\d+))?")
 LABEL_COLUMNS = ("label", "score")
 
 
@@ -92,25 +93,36 @@ def read_scored_pairs(
 
 
 def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
-    """Reads pairs or triplets: two or three lists of texts.
+    """Reads pairs, triplets or examples with more negatives: a list of texts for each column.
 
     Args:
-        path: See `read_labelled_pairs`, with the columns `anchor`, `positive` and, in all rows or
-            in none, `negative`.
+        path: See `read_labelled_pairs`, with the columns `anchor`, `positive` and, the same in all
+            rows, any number of `negative`, `negative_1`, `negative_2`, …; a `negative` of a
+            `.jsonl` file may be a list of texts.
 
     Raises:
         DataError: If the file cannot be read or is empty, a column is missing, a text is empty, or
-            only some rows have `negative`.
+            rows have different numbers of negatives.
     """
     columns = ()
     for line, row in read_table(path):
-        names = TRIPLET_COLUMNS if "negative" in row else TRIPLET_COLUMNS[:2]
+        row, negatives = _with_columns_of_negatives(row)
+        names = (*PARTNER_COLUMNS, *negatives)
         columns = columns or tuple([] for _ in names)
         if len(names) != len(columns):
-            expected = "have `negative` if and only if the other rows have it"
-            raise data_error(path, expected, sorted(row), line)
+            expected = f"have {len(columns) - 2} negatives, as the rows before it"
+            raise data_error(path, expected, f"{len(negatives)}: {negatives}", line)
         _append_texts(columns, row, names, path, line)
     return _checked(columns, path)
+
+
+def _with_columns_of_negatives(row):
+    """Returns a row in which each negative has a column, and the names of these in order."""
+    names = sorted(filter(_NEGATIVE.fullmatch, row), key=lambda name: (len(name), name))
+    if isinstance(row.get("negative"), list):
+        texts = {f"negative[{index}]": text for index, text in enumerate(row["negative"])}
+        row, names = row | texts, [*texts, *names[1:]]
+    return row, names
 
 
 def _append_texts(columns, row, names, path, line):

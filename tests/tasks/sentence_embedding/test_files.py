@@ -33,6 +33,13 @@ def test_triplets(tmp_path):
     assert read_triplets(path) == (["a", "c"], ["b", "d"])
     path = write(tmp_path / "three.tsv", "anchor\tpositive\tnegative", "a\tb\tc")
     assert read_triplets(path) == (["a"], ["b"], ["c"])
+    numbered = [f"negative_{number}" for number in (10, 2, 1)]
+    rows = [["anchor", "positive", *numbered, "negative", "id"], list("abefdc7")]
+    path = write(tmp_path / "many.tsv", *map("\t".join, rows))
+    assert read_triplets(path) == (["a"], ["b"], ["c"], ["d"], ["f"], ["e"])
+    row = {"anchor": "a", "positive": "b", "negative": ["c", "d"], "negative_1": "e"}
+    path = write(tmp_path / "lists.jsonl", json.dumps(row))
+    assert read_triplets(path) == (["a"], ["b"], ["c"], ["d"], ["e"])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +58,13 @@ def test_bad_pairs(tmp_path, name, lines, message):
 
 def test_bad_triplets(tmp_path):
     rows = [{"anchor": "a", "positive": "b"}, {"anchor": "a", "positive": "b", "negative": "c"}]
-    with pytest.raises(DataError, match="line 2 must have `negative`"):
+    with pytest.raises(DataError, match="line 2 must have 0 negatives, as the rows before"):
         read_triplets(write(tmp_path / "mixed.jsonl", *map(json.dumps, rows)))
+    rows = [rows[1] | {"negative": texts} for texts in (["c", "d"], ["c"])]
+    with pytest.raises(DataError, match="line 2 must have 2 negatives"):
+        read_triplets(write(tmp_path / "lists.jsonl", *map(json.dumps, rows)))
+    rows[1]["negative"].append(" ")
+    with pytest.raises(DataError, match=r"line 2 must have a text in `negative\[1\]`"):
+        read_triplets(write(tmp_path / "lists.jsonl", *map(json.dumps, rows)))
     with pytest.raises(DataError, match="must have examples"):
         read_triplets(write(tmp_path / "empty.tsv", "anchor\tpositive"))
