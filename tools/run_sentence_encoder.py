@@ -7,10 +7,15 @@ r"""Trains a BERT sentence encoder (Sentence-BERT), evaluates it and encodes tex
 --train_file and --dev_file are .tsv or .csv files with a header, or .jsonl files. --dev_file has
 the columns sentence1, sentence2 and score. The columns of --train_file depend on --objective:
 
-    classification    sentence1, sentence2, label; or text, label with --pairs_per_text
-    cosine            sentence1, sentence2, score; or text, label with --pairs_per_text
-    ranking           anchor, positive and optionally negative
-    triplet           anchor, positive, negative
+    classification                   sentence1, sentence2, label
+    contrastive, online_contrastive  sentence1, sentence2, label: 1 or 0
+    cosine, cosent, angle            sentence1, sentence2, score
+    batch_hard_triplet               text, label
+    ranking                          anchor, positive, any number of negatives: negative,
+                                     negative_1, negative_2, …, in .jsonl files also a list of texts
+    triplet                          anchor, positive, negative
+
+With --pairs_per_text, files of pairs have the columns text and label instead.
 
 The tool writes to --output_dir:
 
@@ -36,6 +41,10 @@ from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_single_texts
 from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
+PAIR_OBJECTIVES = ("angle", "contrastive", "cosent", "cosine", "online_contrastive")
+# The keys of `SENTENCE_LOSSES`, whose module imports TensorFlow.
+OBJECTIVES = (*PAIR_OBJECTIVES, "batch_hard_triplet", "classification", "ranking", "triplet")
+
 define_flags(f"""
     train_file (str): The file with the examples to train on.
     dev_file (str): The file with scored pairs, for --do_eval and after each epoch.
@@ -45,19 +54,27 @@ define_flags(f"""
     do_train (bool, false): Whether to train the model.
     do_eval (bool, false): Whether to evaluate the model on --dev_file.
     do_encode (bool, false): Whether to encode the texts of --encode_file.
-    objective (classification|cosine|ranking|triplet, ranking): What the model learns: the label of
-        a pair, the cosine of a pair, to rank the positive above the other texts of the batch, or to
-        keep the negative farther away than the positive.
-    pairs_per_text (int >= 0, 0): With --objective=classification or cosine: --train_file has single
-        texts with a class. Each is paired with this number of texts of its class (label or score
-        1), and with as many of other classes (0). 0: the file has pairs.
+    objective ({"|".join(sorted(OBJECTIVES))}, ranking): What the model learns.
+        classification: the label of a pair. contrastive: to bring pairs with label 1 together, and
+        to keep pairs with label 0 apart; online_contrastive: only the hard pairs of a batch.
+        cosine: the cosine of a pair; cosent and angle: the order of the pairs by their scores.
+        ranking: to rank the positive above the other texts of the batch. triplet: to keep the
+        negative farther away than the positive; batch_hard_triplet: the same with the hardest texts
+        of a batch, of which several should have the same label.
+    pairs_per_text (int >= 0, 0): For objectives on pairs: --train_file has single texts with a
+        class. Each is paired with this number of texts of its class (label or score 1), and with as
+        many of other classes (0). 0: the file has pairs.
     classifier_hidden_size (int >= 1): With --objective=classification: size of a dense layer with
         ReLU before the softmax layer, such as 512. Default: no such layer.
     classifier_dropout (float 0 to 1, 0.0): With --objective=classification: dropout rate before the
         softmax layer.
     score_scale (float >= 1e-6, 1.0): The scores in the files are divided by this; 5 for the STS
         data sets.
-    scale (float >= 1e-6, 20.0): With --objective=ranking: the cosines are multiplied by this.
+    scale (float >= 1e-6, 20.0): With --objective=ranking, cosent or angle: the similarities are
+        multiplied by this.
+    similarity (cosine|dot, cosine): With --objective=ranking: how vectors are compared.
+    in_batch_negatives (bool, true): With --objective=ranking: whether the texts of other examples
+        are negatives. If false, the file must have negatives.
     symmetric (bool, false): With --objective=ranking: whether the anchor is also ranked above the
         other anchors of the batch, for its positive.
     mini_batch_size (int >= 1): With --objective=ranking: maximum number of examples that are
@@ -70,11 +87,18 @@ define_flags(f"""
     guide_dir (str): With --objective=ranking: the directory of a sentence encoder. Texts of the
         batch that it finds more similar than the positive are no negatives (GISTEmbedLoss).
         Default: all are.
+    margin_strategy (absolute|relative, absolute): With --guide_dir: whether --margin is a
+        difference of cosines, or a share of the positive's.
     matryoshka_dims (list, []): Also trains vectors of these numbers of dimensions, the first ones,
         such as 384,128,32; not with --objective=classification.
-    distance (euclidean|cosine, euclidean): With --objective=triplet: the distance between vectors.
-    margin (float >= 1e-6, 1.0): With --objective=triplet: how much farther away the negative must
-        be than the positive.
+    matryoshka_weights (list, []): With --matryoshka_dims: a factor of the loss for each. Default:
+        1.
+    distance (euclidean|cosine): The distance between vectors. Default: cosine for the contrastive
+        objectives, euclidean for the triplets.
+    margin (float >= 1e-6): With --objective=triplet or batch_hard_triplet: how much farther away
+        the negative must be than the positive (default 1; 5). Contrastive: how far apart pairs with
+        label 0 should be (0.5). With --guide_dir: how much less similar than the positive a
+        negative must be (0).
     pooling ({"|".join(POOLING_MODES)}): How the tokens of a text are pooled to its vector. Default:
         as the checkpoint says, or mean.
     normalize (bool): Whether to scale the vectors to length 1. Default: as the checkpoint says, or
@@ -94,7 +118,8 @@ def read_train_data():
     """Returns the texts, the labels (None if the objective has none) and the loss."""
     from bert_tf.inputs.negative_pairs import pairs_by_class
     from bert_tf.tasks.sentence_embedding import files
-    from bert_tf.training.losses import sentence_losses
+    from bert_tf.training import losses
+    from bert_tf.training.losses.sentence_loss import SENTENCE_LOSSES
 
     if FLAGS.pairs_per_text:
         texts, names = pairs_by_class(
@@ -112,18 +137,34 @@ def read_train_data():
         loss = fine_tuning.class_loss(labels, len(classes))
         loss = None if loss == "auto" else loss
         options = options_of(hidden_size="classifier_hidden_size", dropout="classifier_dropout")
-        return texts, labels, sentence_losses.ClassificationLoss(len(classes), loss, **options)
-    if FLAGS.objective == "cosine":
+        return texts, labels, losses.ClassificationLoss(len(classes), loss, **options)
+    if FLAGS.objective in PAIR_OBJECTIVES:
         if not FLAGS.pairs_per_text:
             texts, names = files.read_scored_pairs(FLAGS.train_file, FLAGS.score_scale)
-        return texts, np.array(names, np.float32), sentence_losses.CosineRegressionLoss()
+        loss, options = getattr(losses, SENTENCE_LOSSES[FLAGS.objective]), {}
+        if FLAGS.objective in ("angle", "cosent"):
+            options = options_of("scale")
+        elif FLAGS.objective != "cosine":
+            options = options_of("distance", "margin")
+        return texts, np.array(names, np.float32), loss(**options)
+    if FLAGS.objective == "batch_hard_triplet":
+        texts, names = files.read_labelled_texts(FLAGS.train_file)
+        _, labels = np.unique(list(map(str, names)), return_inverse=True)
+        return texts, labels, losses.BatchHardTripletLoss(**options_of("distance", "margin"))
     texts = files.read_triplets(FLAGS.train_file)
     if FLAGS.objective == "ranking":
         return texts, guide_vectors(texts) if FLAGS.guide_dir else None, ranking_loss()
-    if len(texts) < 3:
-        expected = "have a column `negative` for --objective=triplet"
-        raise user_error(FLAGS.train_file, expected, "none", DataError)
-    return texts, None, sentence_losses.TripletLoss(FLAGS.distance, FLAGS.margin)
+    if len(texts) != 3:
+        expected = "have one column `negative` for --objective=triplet"
+        raise user_error(FLAGS.train_file, expected, f"{len(texts) - 2} negatives", DataError)
+    return texts, None, losses.TripletLoss(**options_of("distance", "margin"))
+
+
+def matryoshka_weights():
+    try:
+        return list(map(float, FLAGS.matryoshka_weights))
+    except ValueError:
+        raise flag_error("matryoshka_weights", "must be numbers") from None
 
 
 def guide_vectors(texts):
@@ -140,8 +181,10 @@ def ranking_loss():
     if FLAGS.mini_batch_size is not None:
         options["mini_batch_size"] = FLAGS.mini_batch_size
     if FLAGS.guide_dir:
+        options.update(options_of("margin", "margin_strategy"))
         return losses.GISTEmbedLoss(1 / FLAGS.scale, **options)
-    options.update(options_of("scale", "symmetric", "num_negatives"))
+    names = ("scale", "symmetric", "similarity", "num_negatives", "in_batch_negatives")
+    options.update(options_of(*names))
     if FLAGS.mini_batch_size is None:
         return losses.MultipleNegativesRankingLoss(**options)
     return losses.CachedMultipleNegativesRankingLoss(**options)
@@ -199,19 +242,28 @@ def check_flags():
         expected = "be used with --objective=classification"
         received = f"--objective={FLAGS.objective}"
         raise user_error("--label_smoothing, --focal_gamma and --class_weights", expected, received)
-    if FLAGS.pairs_per_text and FLAGS.objective not in ("classification", "cosine"):
-        rule = "must be classification or cosine with --pairs_per_text"
+    if FLAGS.pairs_per_text and FLAGS.objective not in ("classification", *PAIR_OBJECTIVES):
+        rule = f"must be classification or one of {PAIR_OBJECTIVES} with --pairs_per_text"
         raise flag_error("objective", rule, "pairs_per_text")
     if FLAGS.guide_dir and FLAGS.num_negatives:
         raise flag_error("num_negatives", "must not be set with --guide_dir, which chooses them")
     if FLAGS.guide_dir and FLAGS.symmetric:
         expected = "be false with --guide_dir, whose loss compares all texts of a batch"
         raise user_error("--symmetric", expected, "--symmetric")
+    if not FLAGS.in_batch_negatives and (FLAGS.symmetric or FLAGS.num_negatives):
+        expected = "be true with --symmetric or --num_negatives, which need the batch"
+        raise user_error("--in_batch_negatives", expected, "--noin_batch_negatives")
+    if FLAGS.guide_dir and (FLAGS.similarity != "cosine" or not FLAGS.in_batch_negatives):
+        received = f"similarity={FLAGS.similarity}, in_batch_negatives={FLAGS.in_batch_negatives}"
+        expected = "be cosine and --in_batch_negatives true with --guide_dir"
+        raise user_error("--similarity", expected, received)
     if positive_integers("matryoshka_dims") and FLAGS.objective == "classification":
         raise UserError(
-            "--objective must be ranking, triplet or cosine with --matryoshka_dims: the classifier "
-            "takes vectors of one size. Received: --objective=classification"
+            "--objective must not be classification with --matryoshka_dims: the classifier takes "
+            "vectors of one size. Received: --objective=classification"
         )
+    if len(matryoshka_weights()) not in (0, len(FLAGS.matryoshka_dims)):
+        raise flag_error("matryoshka_weights", "must be a number for each of --matryoshka_dims")
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.dev_file:
         from bert_tf.training.evaluation.scores import require_scikit_learn
@@ -246,7 +298,7 @@ def main():
     if FLAGS.do_train:
         *examples, loss = train_data
         if dims := positive_integers("matryoshka_dims"):
-            loss = MatryoshkaLoss(loss, dims)
+            loss = MatryoshkaLoss(loss, dims, matryoshka_weights() or None)
         train(encoder, *examples, loss, dev_data)
         if whitening_texts:
             encoder.fit_whitening(whitening_texts, FLAGS.whitening_size)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
+from bert_tf.training.losses.sentence_loss import SENTENCE_LOSSES
 from tests.tasks.sentence_embedding.test_training import FIRSTS, HALVES, SAME, SECONDS, spearman
 from tests.tools.running import results_in, run
 
@@ -86,6 +87,58 @@ def test_trains_on_large_batches_for_vectors_of_several_sizes(
     assert BertSentenceEncoder.from_pretrained(output / "model").encode("good").shape == (32,)
 
 
+OBJECTIVE_CASES = {
+    # The objective, what an example of the file has, and further flags.
+    "angle": ("angle", ("sentence1", "sentence2", "score"), ["--score_scale=2"]),
+    "negatives": (
+        *("ranking", ("anchor", "positive", "negative_1", "negative_2")),
+        ["--noin_batch_negatives", "--similarity=dot", "--scale=1"],
+    ),
+    "hard": ("batch_hard_triplet", ("text", "label"), ["--distance=cosine", "--margin=0.2"]),
+    "hard pairs": (
+        *("online_contrastive", ("sentence1", "sentence2", "label")),
+        ["--matryoshka_dims=32,8", "--matryoshka_weights=1,0.5"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(pytest.param(each, marks=pytest.mark.full) for each in ("angle", "hard pairs", "hard")),
+        "negatives",
+    ],
+)
+def test_objectives(tiny_config, tiny_vocabulary, tmp_path, case):
+    checkpoint, output = tmp_path / "checkpoint", tmp_path / "out"
+    BertBackbone(tiny_config).save_pretrained(checkpoint)
+    BertTokenizer(tiny_vocabulary, lowercase=False).save_pretrained(checkpoint)
+    objective, names, flags = OBJECTIVE_CASES[case]
+    rows = [
+        {name: FIRSTS[row - place] for place, name in enumerate(names)}
+        | {name: int(SAME[row]) for name in names if name in ("score", "label")}
+        for row in range(32)
+    ]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = run(
+        "run_sentence_encoder",
+        f"--init_checkpoint={checkpoint}",
+        f"--output_dir={output}",
+        f"--objective={objective}",
+        f"--train_file={tmp_path}/train.jsonl",
+        "--do_train",
+        "--train_batch_size=16",
+        *flags,
+    )
+    assert result.returncode == 0, result.stderr
+    assert BertSentenceEncoder.from_pretrained(output / "model").encode("good").shape == (32,)
+
+
+def test_all_losses_with_a_name_are_objectives(tmp_path):
+    result = run("run_sentence_encoder", f"--output_dir={tmp_path}", "--objective=pairs")
+    assert result.returncode == 1 and "|".join(sorted(SENTENCE_LOSSES)) in result.stderr
+
+
 def test_pairs_of_classes(tiny_config, tiny_vocabulary, tmp_path):
     """Single texts with classes become pairs, for a classifier with a hidden layer."""
     checkpoint, output = tmp_path / "checkpoint", tmp_path / "out"
@@ -118,7 +171,7 @@ def test_flags_are_checked_before_any_work(tmp_path):
                 *("--do_train", "--init_checkpoint=x", "--train_file=x"),
                 *("--objective=classification", "--matryoshka_dims=8"),
             ),
-            "--objective must be ranking, triplet or cosine with --matryoshka_dims",
+            "--objective must not be classification with --matryoshka_dims",
         ),
         (
             (
@@ -132,7 +185,7 @@ def test_flags_are_checked_before_any_work(tmp_path):
                 *("--do_train", "--init_checkpoint=x", "--train_file=x"),
                 *("--objective=triplet", "--pairs_per_text=1"),
             ),
-            "--objective must be classification or cosine with --pairs_per_text",
+            "--objective must be classification or one of ('angle', 'contrastive'",
         ),
         (
             (
@@ -140,6 +193,27 @@ def test_flags_are_checked_before_any_work(tmp_path):
                 *("--guide_dir=x", "--num_negatives=3"),
             ),
             "--num_negatives must not be set with --guide_dir",
+        ),
+        (
+            (
+                *("--do_train", "--init_checkpoint=x", "--train_file=x"),
+                *("--noin_batch_negatives", "--symmetric"),
+            ),
+            "--in_batch_negatives must be true with --symmetric or --num_negatives",
+        ),
+        (
+            (
+                *("--do_train", "--init_checkpoint=x", "--train_file=x"),
+                *("--guide_dir=x", "--similarity=dot"),
+            ),
+            "--similarity must be cosine and --in_batch_negatives true with --guide_dir",
+        ),
+        (
+            (
+                *("--do_train", "--init_checkpoint=x", "--train_file=x"),
+                *("--matryoshka_dims=8,4", "--matryoshka_weights=1"),
+            ),
+            "--matryoshka_weights must be a number for each of --matryoshka_dims",
         ),
         ((), "At least one of"),
         (("--do_train", "--init_checkpoint=x"), "--train_file must be set with --do_train"),
