@@ -62,7 +62,7 @@ def student_from_teacher(
 
     Raises:
         UserError: If not exactly one of the two is given, it is out of range, or the teacher is
-            quantized, prepacked, or has LoRA or a `ScalarMix`.
+            quantized, prepacked, or has LoRA, a `ScalarMix` or a `LayerMean`.
 
     Example:
         >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -83,6 +83,9 @@ def student_from_teacher(
     require(is_valid, rule, UserError, layers=layers)
     rule = "of the teacher must be False: its weights are for its own blocks"
     require(not getattr(teacher, "use_scalar_mix", False), rule, UserError, use_scalar_mix=True)
+    start = getattr(teacher, "layer_start", None)
+    rule = "of the teacher must be None: its weights are for its own blocks"
+    require(start is None, rule, UserError, layer_start=start)
     usual = {"global_attn_every_n_layers": None, "first_block_norm": True, "conv_kernel_size": 0}
     given = {name: getattr(backbone.config, name) for name in usual}
     rule = "of the teacher must be None, True and 0: each block is made for its place"

@@ -17,7 +17,7 @@ from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.lstm import StackedLSTM
-from bert_tf.layers.pooling import BertPooler, ScalarMix, SequencePooling
+from bert_tf.layers.pooling import BertPooler, LayerMean, ScalarMix, SequencePooling
 from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 from bert_tf.layers.vector_projection import VectorProjection, Whitening
@@ -34,6 +34,7 @@ __all__ = [
     "ConditionalRandomField",
     "Dense",
     "KeyValueCache",
+    "LayerMean",
     "Quantization",
     "ResidualLayerNorm",
     "ScalarMix",

@@ -204,6 +204,50 @@ class ScalarMix(QuickLayer):
         return tuple(input_shape[0])
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
+class LayerMean(QuickLayer):
+    """Computes `Σ layer_weights_k * states_k / Σ layer_weights`, a mean of layers that is learned.
+
+    Before training, all weights are 1.
+
+    Args:
+        layer_start: The first of the states that counts, 0 for the first one.
+
+    Call arguments:
+        states: A list of K tensors `[..., H]`: the `hidden_states` of a backbone.
+
+    Returns:
+        `[..., H]`.
+
+    Example:
+        >>> states = [tf.constant([[0.0]]), tf.constant([[2.0]]), tf.constant([[4.0]])]
+        >>> bert_tf.layers.LayerMean(layer_start=1)(states).numpy()
+        array([[3.]], dtype=float32)
+
+    Reference: sentence-transformers, `WeightedLayerPooling`.
+    """
+
+    def __init__(self, layer_start: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.layer_start = layer_start
+
+    def build(self, input_shape):
+        count = len(input_shape) - self.layer_start
+        self.layer_weights = self.add_weight(
+            name="layer_weights", shape=[count], initializer="ones"
+        )
+        self.built = True
+
+    def call(self, states):
+        weights = tf.convert_to_tensor(self.layer_weights)
+        shares = tf.unstack(weights / tf.reduce_sum(weights))
+        counted = states[self.layer_start :]
+        return tf.add_n([share * state for share, state in zip(shares, counted, strict=True)])
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape[0])
+
+
 def _normalized(state):
     """Normalizes `[..., H]` to mean 0 and variance 1 over H, in float32.
 

@@ -25,11 +25,12 @@ SPEC = task_spec.TaskSpec(
     options={
         "pooling": task_spec.POOLING,
         "projection": optional(list_of(OBJECT)),  # `VectorProjection` checks it
+        "layer_start": optional(integer(least=0)),
         "normalize": may_lack(FLAG),
         "whitening_size": optional(integer(least=1)),
         "truncate_dim": optional(integer(least=1)),
         **task_spec.PROMPT_OPTIONS,
     },
-    built_with=("pooling", "whitening_size", "projection"),
+    built_with=("pooling", "layer_start", "whitening_size", "projection"),
 )
 __getattr__, __dir__, __all__ = lazy_names(__name__, {"EncodingPool": ".encoding_pool"})

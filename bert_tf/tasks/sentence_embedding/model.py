@@ -11,7 +11,7 @@ from bert_tf.base import keras_compat
 from bert_tf.base.json_schema import is_integer
 from bert_tf.config import POOLING_MODES
 from bert_tf.errors import require, require_one_of
-from bert_tf.layers.pooling import SequencePooling, first_token
+from bert_tf.layers.pooling import LayerMean, SequencePooling, first_token
 from bert_tf.layers.vector_projection import (
     VectorProjection,
     Whitening,
@@ -35,6 +35,9 @@ class BertSentenceEncoder(VectorModel):
         backbone, tokenizer, max_length: See `TaskModel`.
         pooling: "mean", "max" or "mean_max" over the real tokens, or "cls": the first token's
             vector without the pooler's dense layer, as in sentence-transformers.
+        layer_start: The vectors of tokens are a mean of the outputs of the blocks from this one on,
+            0 for the embeddings, with a learned weight for each. None takes those of the last
+            block.
         projection: Dense layers and LayerNorms after pooling: the `steps` of
             `layers.VectorProjection`. None means none.
         normalize: Whether vectors are scaled to length 1.
@@ -55,7 +58,7 @@ class BertSentenceEncoder(VectorModel):
 
     Raises:
         UserError: If `pooling`, a step of `projection` or `default_prompt_name` is unknown, or
-            `truncate_dim` out of range.
+            `truncate_dim` or `layer_start` out of range.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
@@ -84,6 +87,7 @@ class BertSentenceEncoder(VectorModel):
         prompts: dict[str, str] | None = None,
         default_prompt_name: str | None = None,
         projection: Sequence[Mapping[str, Any]] | None = None,
+        layer_start: int | None = None,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, prompts, default_prompt_name, **kwargs)
@@ -95,6 +99,16 @@ class BertSentenceEncoder(VectorModel):
             shape = [None, None, backbone.config.hidden_size]
             self.sequence_pooling = self.built_layer(
                 SequencePooling, pooling, name="sequence_pooling", shape=shape
+            )
+        self.layer_start = layer_start
+        self.scalar_mix = None  # with one, the backbone returns the outputs of all blocks
+        if layer_start is not None:
+            last = backbone.config.num_hidden_layers
+            is_valid = is_integer(layer_start) and 0 <= layer_start <= last
+            require(is_valid, f"must be in [0, {last}], or None", layer_start=layer_start)
+            shapes = [[None, None, backbone.config.hidden_size]] * (last + 1)
+            self.scalar_mix = self.built_layer(
+                LayerMean, layer_start, name="layer_mean", shape=shapes
             )
         self.projection_layer = None
         if projection:
@@ -145,7 +159,10 @@ class BertSentenceEncoder(VectorModel):
     def head(self, outputs, tokens, training=False):
         pooling = self.sequence_pooling or first_token
         mask = self.backbone.padding_mask_of(tokens)
-        vectors = tf.cast(pooling(outputs["sequence_output"], mask), tf.float32)  # [B, H]
+        states = outputs["sequence_output"]  # [B, T, H]
+        if self.scalar_mix is not None:
+            states = self.scalar_mix(outputs["hidden_states"])
+        vectors = tf.cast(pooling(states, mask), tf.float32)  # [B, H]
         if self.projection_layer is not None:
             vectors = self.projection_layer(vectors)
         if self.whitening is not None:
@@ -185,7 +202,10 @@ class BertSentenceEncoder(VectorModel):
         shared = {"tokenizer": self.tokenizer, "max_length": self.max_length}
         shared |= {"projection": self.projection, "dtype": self.dtype_policy}
         shared |= {"prompts": self.prompts, "default_prompt_name": self.default_prompt_name}
+        shared |= {"layer_start": self.layer_start}
         plain = BertSentenceEncoder(self.backbone, self.pooling, **shared)
+        if self.scalar_mix is not None:
+            plain.scalar_mix.set_weights(self.scalar_mix.get_weights())
         if self.projection_layer is not None:
             plain.projection_layer.set_weights(self.projection_layer.get_weights())
         vectors = plain.encode(texts, token_budget=token_budget)

@@ -12,7 +12,7 @@ import numpy as np
 from bert_tf.base import hooks
 from bert_tf.base.array_files import write_safetensors
 from bert_tf.base.file_errors import file_error, tensor_error
-from bert_tf.base.json_files import read_json
+from bert_tf.base.json_files import read_json, write_json
 from bert_tf.base.json_schema import (
     FLAG,
     either,
@@ -49,11 +49,14 @@ _NAMES = {
     LAYER_NORM: {"gamma": "norm.weight", "beta": "norm.bias"},
 }
 _KINDS = {"Dense": DENSE, "LayerNorm": LAYER_NORM}
+_LAYER_MEAN = "WeightedLayerPooling"
+_LAYER_WEIGHTS = "layer_weights"
 
 _MODE = either(text(), list_of(text(), most=10))
 _POOLING_FILE = object_of(
     {_POOLING_KEY: may_lack(_MODE), **dict.fromkeys([*_POOLING, _INCLUDE_PROMPT], may_lack(FLAG))}
 )
+_LAYER_MEAN_FILE = object_of({"layer_start": integer(least=0)})
 _DENSE = object_of(
     {
         "activation_function": optional(one_of(*_ACTIVATIONS.values())),
@@ -87,26 +90,31 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
         fix = "Pass whitening_size=None and fit the whitening again."
         raise file_error(path, expected, f"{received}. {fix}")
     steps = [*steps, {"type": DENSE, "units": size}] if size is not None else steps
-    folders = [folder for kind, folder in module_files.read_modules(path) if kind in _KINDS]
+    folders = module_files.read_modules(path)
+    dense = [folder for kind, folder in folders if kind in _KINDS]
     sources = []
     if has_same_steps:  # else the layers are new
-        sources = list(map(_source, steps, folders))  # before memory is allocated
+        sources = list(map(_source, steps, dense))  # before memory is allocated
     encoder = hooks.load_task_model(encoder_class, path, **options)
     for layer, source in zip(_layers(encoder), sources):
         _load(layer, source)
+    if encoder.layer_start is not None and encoder.layer_start == found.get("layer_start"):
+        (folder,) = (folder for kind, folder in folders if kind == _LAYER_MEAN)
+        _assign(encoder.scalar_mix.layer_weights, hooks.folder_weights(folder), _LAYER_WEIGHTS)
     return encoder
 
 
 def encoder_options(directory: str | os.PathLike) -> dict:
     """Returns the arguments of `BertSentenceEncoder` that a checkpoint directory specifies.
 
-    These are `pooling`, `normalize` and, if the files specify them, `projection`,
+    These are `pooling`, `normalize` and, if the files specify them, `layer_start`, `projection`,
     `whitening_size` (of a Dense without activation that comes last), `max_length`, `prompts` and
     `default_prompt_name`; none if there is no `modules.json`.
 
     Raises:
-        CheckpointError: If the modules are other than Transformer, Pooling, Dense or LayerNorm, and
-            Normalize, in this order, or `BertSentenceEncoder` does not support the pooling.
+        CheckpointError: If the modules are other than Transformer, WeightedLayerPooling, Pooling,
+            Dense or LayerNorm, and Normalize, in this order, or `BertSentenceEncoder` does not
+            support the pooling.
     """
     directory = os.fspath(directory)
     modules = module_files.read_modules(directory)
@@ -119,12 +127,18 @@ def encoder_options(directory: str | os.PathLike) -> dict:
             pooling = read_json(config, _POOLING_FILE)
             options["pooling"] = _pooling_mode(config, pooling)
             pools_prompts = pooling.get(_INCLUDE_PROMPT, True)
+        elif kind == _LAYER_MEAN and not options.keys() & {"pooling", "layer_start"}:
+            config = os.path.join(module_path, "config.json")
+            options["layer_start"] = read_json(config, _LAYER_MEAN_FILE)["layer_start"]
         elif kind in _KINDS and not options["normalize"]:
             steps.append(_step(kind, os.path.join(module_path, "config.json")))
         elif kind == "Normalize":
             options["normalize"] = True
         elif kind != "Transformer":
-            expected = "be Transformer, Pooling, Dense or LayerNorm, and Normalize, in this order"
+            expected = (
+                "be Transformer, WeightedLayerPooling, Pooling, Dense or LayerNorm, and Normalize, "
+                "in this order"
+            )
             path = os.path.join(directory, module_files.MODULES_FILE)
             raise file_error(f"`type` in {path}", expected, f"type={kind!r}")
     whitening = {"type": DENSE, "activation": "linear", "use_bias": True, "use_residual": False}
@@ -153,7 +167,8 @@ class SentenceEmbeddingFiles(TaskFiles):
         _write_modules(model, directory)
 
     def variables(self, model):
-        return [variable for layer in _layers(model) for variable in layer.variables]
+        mean = [] if model.scalar_mix is None else [model.scalar_mix]
+        return [variable for layer in (*mean, *_layers(model)) for variable in layer.variables]
 
 
 def _layers(model) -> list:
@@ -178,11 +193,15 @@ def _source(step, folder) -> TensorSource:
 
 def _load(layer, source):
     for name, variable in zip(_names(layer), layer.weights):
-        shape = tuple(reversed(variable.shape))
-        if source.shapes.get(name) != shape:
-            received = f"shape={source.shapes.get(name)}"
-            raise tensor_error(source, name, f"have shape {shape}", received)
-        variable.assign(np.array(read_floats(source, name)).T)
+        _assign(variable, source, name)
+
+
+def _assign(variable, source, name):
+    shape = tuple(reversed(variable.shape))
+    if source.shapes.get(name) != shape:
+        received = f"shape={source.shapes.get(name)}"
+        raise tensor_error(source, name, f"have shape {shape}", received)
+    variable.assign(np.array(read_floats(source, name)).T)
 
 
 def _names(layer):
@@ -192,13 +211,23 @@ def _names(layer):
 
 def _write_modules(encoder, directory):
     config = encoder.backbone.config
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    modules = [("Transformer", "")]
+    if encoder.scalar_mix is not None:
+        folder = f"1_{_LAYER_MEAN}"
+        modules.append((_LAYER_MEAN, folder))
+        settings = {"embedding_dimension": config.hidden_size, "layer_start": encoder.layer_start}
+        settings["num_hidden_layers"] = config.num_hidden_layers
+        module_files.write_modules(settings, os.path.join(directory, folder, "config.json"))
+        tensors = {_LAYER_WEIGHTS: encoder.scalar_mix.layer_weights.numpy()}
+        write_safetensors(os.path.join(directory, folder, _WEIGHTS_FILE), tensors)
+        _return_hidden_states(os.path.join(directory, "config.json"))
+    modules.append(("Pooling", f"{len(modules)}_Pooling"))
     if encoder.pooling == "mean_max":
         pooling = {"embedding_dimension": config.hidden_size, _POOLING_KEY: _MEAN_MAX}
     else:
         pooling = {key: mode == encoder.pooling for key, mode in _POOLING.items()}
         pooling = {"word_embedding_dimension": config.hidden_size, **pooling}
-    module_files.write_modules(pooling, os.path.join(directory, "1_Pooling", "config.json"))
+    module_files.write_modules(pooling, os.path.join(directory, modules[-1][1], "config.json"))
     steps = [*(encoder.projection or ())]
     if encoder.whitening is not None:
         steps.append({"type": DENSE, "units": encoder.whitening_size})
@@ -223,6 +252,12 @@ def _write_modules(encoder, directory):
         modules.append(("Normalize", f"{len(modules)}_Normalize"))
     entries = [(_TYPES + kind, path) for kind, path in modules]
     module_files.write_shared(encoder, directory, entries, similarity_fn_name="cosine")
+
+
+def _return_hidden_states(path):
+    """Makes the Transformer module return what `WeightedLayerPooling` reads."""
+    if os.path.exists(path):
+        write_json(path, read_json(path) | {"output_hidden_states": True}, sort_keys=True)
 
 
 def _pooling_mode(path, values):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
+from bert_tf.adapt import student_from_teacher
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.inputs import batches as text_batches
 from bert_tf.inputs.token_rows import TokenizedTexts
@@ -267,6 +268,49 @@ def test_a_projection_goes_with_the_model(make_encoder, tmp_path, format):
     for wrong in ([{"type": "dense"}], [{"type": "layer_norm", "units": 3}], [{"type": "LSTM"}]):
         with pytest.raises(UserError, match="LSTM|units"):
             make_encoder(projection=wrong)
+
+
+@pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
+def test_a_mean_of_layers_goes_with_the_model(make_encoder, tmp_path, format):
+    encoder = make_encoder(layer_start=1, normalize=True)
+    weights = np.linspace(0.5, 2.0, encoder.backbone.config.num_hidden_layers)
+    encoder.scalar_mix.set_weights([weights])
+    tokens = encoder.tokenize(SENTENCES)
+    states = encoder.backbone(tokens, output_hidden_states=True)["hidden_states"][1:]
+    mean = sum(w * np.array(state, np.float64) for w, state in zip(weights, states, strict=True))
+    mask = tokens["padding_mask"].numpy()[..., np.newaxis]
+    expected = (mean * mask).sum(axis=1) / mask.sum(axis=1) / weights.sum()
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    vectors = encoder.encode(SENTENCES)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    encoder.save_pretrained(tmp_path, format=format)
+    again = BertSentenceEncoder.from_pretrained(tmp_path)
+    assert again.layer_start == 1
+    np.testing.assert_allclose(again.encode(SENTENCES), vectors, atol=1e-6)
+    last = BertSentenceEncoder.from_pretrained(tmp_path, layer_start=None)
+    assert np.abs(last.encode(SENTENCES) - vectors).max() > 1e-3
+    encoder.fit_whitening(SENTENCES, size=4)
+    encoder.normalize = False
+    whitened = np.cov(encoder.encode(SENTENCES), rowvar=False, bias=True)
+    np.testing.assert_allclose(whitened, np.eye(4), atol=1e-3)
+    encoder.save_pretrained(tmp_path, format=format)
+    again = BertSentenceEncoder.from_pretrained(tmp_path)
+    np.testing.assert_allclose(again.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
+    path = next(tmp_path.glob("*_WeightedLayerPooling")) / "model.safetensors"
+    save_file({"layer_weights": np.ones(5, np.float32)}, path)
+    with pytest.raises(CheckpointError, match="`layer_weights` in .* must have shape"):
+        BertSentenceEncoder.from_pretrained(tmp_path)
+
+
+def test_a_mean_of_layers_is_trained(make_encoder):
+    encoder = make_encoder(layer_start=0)
+    encoder.fit((SENTENCES[:8], SENTENCES[8:16]), epochs=1, verbose=0)
+    assert np.abs(encoder.scalar_mix.get_weights()[0] - 1).max() > 1e-6
+    for wrong in (-1, 1.5, 40):
+        with pytest.raises(UserError, match="`layer_start` must be in"):
+            make_encoder(layer_start=wrong)
+    with pytest.raises(UserError, match="`layer_start` of the teacher must be None"):
+        student_from_teacher(encoder, num_hidden_layers=1)
 
 
 def test_a_projection_is_trained(make_encoder):
