@@ -353,7 +353,10 @@ def test_sentence_transformers_gives_the_same(minilm, materials, tmp_path, pooli
     encoder = BertSentenceEncoder.from_pretrained(minilm, max_length=256)
     np.testing.assert_allclose(encoder.encode(texts[:200]), expected, atol=5e-6)
     options = {"pooling": pooling, "projection": PROJECTION, "max_length": 64}
+    options |= {"layer_start": 3} if pooling == "mean" else {}
     encoder = BertSentenceEncoder.from_pretrained(minilm, **options)
+    if encoder.scalar_mix is not None:
+        encoder.scalar_mix.set_weights([np.array([0.5, 1.0, 2.0, 1.5])])
     randomize(encoder.projection_layer)
     encoder.fit_whitening(texts, size=8)
     encoder.save_pretrained(tmp_path / "saved")
