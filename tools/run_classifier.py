@@ -84,6 +84,9 @@ define_flags(f"""
         --num_train_epochs are those of the pairs. Default: train on the texts.
     lm_loss_weight (float >= 0): With --causal: the weight of the loss of the next words, which is
         added in training (0.5 in GPT). Default: no such loss.
+    r_drop (float >= 0, 0.0): Each text is computed twice in training, with different dropout, and
+        this number times the divergence of the two answers is added to the loss (R-Drop; 1 to 5 for
+        GLUE). Only for one label per text.
     both_orders (bool): Whether the vectors of a pair in both orders are added, for pairs whose
         order means nothing.
 """)
@@ -222,7 +225,8 @@ def train(model, task, train_examples, dev_examples):
     batches = TrainingBatches(model, x, y)
     metrics = ["accuracy"] if task.problem_type == SINGLE_LABEL else None
     loss = fine_tuning.classifier_loss(model, y)
-    fine_tuning.compile_model(model, batches.num_steps, loss=loss, metrics=metrics)
+    options = {"loss": loss, "metrics": metrics, **options_of("r_drop")}
+    fine_tuning.compile_model(model, batches.num_steps, **options)
     recorded = ("task_name", "data_dir", "init_checkpoint", "max_seq_length")
     run = TrainingRun(model, batches, recorded)
     callbacks = []

@@ -107,6 +107,7 @@ class BertTextClassifier(DenseHeadModel):
     labels = Held()
     problem_type = Held()
     threshold = Held()
+    _r_drop = 0.0
 
     def __init__(
         self,
@@ -182,6 +183,64 @@ class BertTextClassifier(DenseHeadModel):
                 "Received: both_orders=True, "
                 f"a {type(tokenizer).__name__} with has_segments=False"
             )
+
+    @property
+    def r_drop(self) -> float:
+        """The argument of `compile`."""
+        return self._r_drop
+
+    def compile(
+        self, optimizer="adam", loss="auto", metrics=None, *, r_drop: float = 0.0, **kwargs
+    ):
+        """Compiles as Keras does; the loss defaults to that of the problem's type.
+
+        Args:
+            optimizer, metrics, **kwargs: See `TrainingModel.compile`.
+            loss: A loss on logits, such as `bert_tf.training.SparseCrossentropy`, which smooths the
+                labels and focuses on hard examples.
+            r_drop: With a positive number α, a training step computes each text twice, with
+                different dropout. Its loss is the mean of both losses plus α times the mean of both
+                Kullback-Leibler divergences between the two answers (R-Drop; 1 to 5 for GLUE). Only
+                for one label per text.
+
+        Raises:
+            UserError: See `DenseHeadModel.compile`, or if `r_drop` is negative, or given for other
+                than single-label classification, with `lm_loss_weight` or with pipeline stages.
+
+        Example:
+            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("bert-base/")
+            >>> classifier.compile(bert_tf.training.AdamWeightDecay(2e-5), r_drop=1.0)
+            >>> classifier.fit(["a waste of time", "wonderful"], [0, 1])
+
+        Reference: Liang et al. 2021 (R-Drop, arXiv 2106.14448), section 2.
+        """
+        require(r_drop >= 0, "must be at least 0", UserError, r_drop=r_drop)
+        given = {
+            "problem_type": self.problem_type,
+            "lm_loss_weight": self.lm_loss_weight,
+            "pipeline_stages": self.pipeline_placement is not None,
+        }
+        fits = list(given.values()) == [SINGLE_LABEL, 0, False]
+        rule = "must be 0 but for single-label classification without such a loss or stages"
+        require(not r_drop or fits, rule, UserError, r_drop=r_drop, **given)
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        self._r_drop = r_drop
+        self._gradients_of = self._r_drop_gradients if r_drop else None
+        self._compile_options["r_drop"] = r_drop
+
+    def _r_drop_gradients(self, x, y, sample_weight, totals, variables):
+        """Returns the loss of two passes and its gradients."""
+        with tf.GradientTape() as tape:
+            passes = [self(x, training=True) for _ in range(2)]  # [B, num_classes]
+            losses = [self.partial_loss(x, y, p, sample_weight, True, totals) for p in passes]
+            divergences = symmetric_divergence(*passes)  # [B]
+            if sample_weight is not None:
+                divergences *= tf.cast(tf.reshape(sample_weight, [-1]), divergences.dtype)
+            divergence = tf.reduce_sum(divergences) / totals["rows"]
+            loss = tf.add_n(losses) / 2.0 + self._r_drop * divergence
+            scaled = self.optimizer.scale_loss(loss)
+        self.compute_metrics(x, y, passes[0], sample_weight=sample_weight)
+        return loss, tape.gradient(scaled, variables)
 
     def call(self, inputs, training=False):
         return self.logits_of(self.pooled(inputs, training), training=training)
@@ -405,6 +464,13 @@ class BertTextClassifier(DenseHeadModel):
         For a regression it returns the numbers.
         """
         return self.preprocessor.probabilities(logits)
+
+
+def symmetric_divergence(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """Returns (KL(p, q) + KL(q, p)) / 2 of the softmaxes of logits `[B, C]`, float32 `[B]`."""
+    first, second = (tf.nn.log_softmax(tf.cast(logits, tf.float32)) for logits in (first, second))
+    # Σ p (log p - log q) + Σ q (log q - log p)
+    return tf.reduce_sum((tf.exp(first) - tf.exp(second)) * (first - second), axis=-1) / 2.0
 
 
 def _kind_of_classes(num_classes, labels, problem_type):
