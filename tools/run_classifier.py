@@ -84,6 +84,9 @@ define_flags(f"""
         --num_train_epochs are those of the pairs. Default: train on the texts.
     lm_loss_weight (float >= 0): With --causal: the weight of the loss of the next words, which is
         added in training (0.5 in GPT). Default: no such loss.
+    ordinal_alpha (float >= 1e-6): For labels that have an order, which is that of --labels or of
+        the files: the loss is OrdinalLogLoss with this alpha, such as 1.5, so that a wrong label
+        costs more if it is farther. Default: cross-entropy.
     r_drop (float >= 0, 0.0): Each text is computed twice in training, with different dropout, and
         this number times the divergence of the two answers is added to the loss (R-Drop; 1 to 5 for
         GLUE). Only for one label per text.
@@ -178,6 +181,9 @@ def check_flags(has_dev):
             is_valid = False
         if not is_valid:
             raise flag_error("threshold", "must be in [0, 1], or `best` with a dev file")
+    if FLAGS.ordinal_alpha is not None and (FLAGS.label_smoothing or FLAGS.focal_gamma):
+        rule = "must not be set with --label_smoothing or --focal_gamma, which change another loss"
+        raise flag_error("ordinal_alpha", rule)
     if FLAGS.plot:
         require_picture("plot.png")
     if FLAGS.few_shot_pairs:
@@ -228,6 +234,7 @@ def train(model, task, train_examples, dev_examples):
     options = {"loss": loss, "metrics": metrics, **options_of("r_drop")}
     fine_tuning.compile_model(model, batches.num_steps, **options)
     recorded = ("task_name", "data_dir", "init_checkpoint", "max_seq_length")
+    recorded += ("ordinal_alpha", "r_drop")
     run = TrainingRun(model, batches, recorded)
     callbacks = []
     if dev_examples:

@@ -87,7 +87,7 @@ def save_model(model):
 
 def class_loss(class_ids=None, num_classes=None):
     """Returns the loss on class ids; "auto", the model's own, if no flag asks for another."""
-    from bert_tf.training import SparseCrossentropy, balanced_class_weights
+    from bert_tf.training import OrdinalLogLoss, SparseCrossentropy, balanced_class_weights
 
     if not changes_loss():
         return "auto"
@@ -101,6 +101,8 @@ def class_loss(class_ids=None, num_classes=None):
             weights = []
         if len(weights) != num_classes:
             raise flag_error("class_weights", f"must be `balanced` or {num_classes} numbers")
+    if (alpha := value_of("ordinal_alpha")) is not None:
+        return OrdinalLogLoss(alpha, weights)
     return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
 
 

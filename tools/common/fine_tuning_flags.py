@@ -148,7 +148,8 @@ def check_flags(works=WORKS, has_dev=True):
 
 def changes_loss():
     """Returns whether a flag asks for another loss than cross-entropy."""
-    return bool(FLAGS.label_smoothing or FLAGS.focal_gamma or value_of("class_weights"))
+    names = ("label_smoothing", "focal_gamma", "class_weights", "ordinal_alpha")
+    return any(map(value_of, names))
 
 
 def require_classes(task):

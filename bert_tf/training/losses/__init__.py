@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "GISTEmbedLoss": ".gist_embed_loss",
         "MatryoshkaLoss": ".matryoshka_loss",
         "MultipleNegativesRankingLoss": ".ranking_losses",
+        "OrdinalLogLoss": ".ordinal_log_loss",
         "SentenceLoss": ".sentence_loss",
         **dict.fromkeys(("SparseCrossentropy", "balanced_class_weights"), ".sparse_crossentropy"),
     },

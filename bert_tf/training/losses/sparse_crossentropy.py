@@ -69,8 +69,18 @@ class SparseCrossentropy(keras.losses.Loss):
         is_valid = self.class_weights is None or len(self.class_weights) == num_classes
         require(is_valid, rule, UserError, class_weights=self.class_weights)
         logits = tf.cast(y_pred, tf.float32)
+        ids = tf.reshape(tf.cast(y_true, tf.int32), tf.shape(logits)[:-1])  # [...]
+        losses = self.row_losses(logits, ids) * tf.cast(ids >= 0, tf.float32)  # [...]
+        if self.class_weights is not None:
+            losses *= tf.gather(tf.constant(self.class_weights), tf.maximum(ids, 0))
+        return losses
+
+    def row_losses(self, logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Returns the losses `[...]` of rows without class weights; those of negative ids are any.
+
+        `logits` are float32 `[..., C]`, `ids` int32 `[...]`.
+        """
         log_p = tf.nn.log_softmax(logits)  # [..., C]
-        ids = tf.reshape(tf.cast(y_true, tf.int32), tf.shape(log_p)[:-1])  # [...]
         targets = tf.one_hot(ids, tf.shape(log_p)[-1], 1.0 - self.label_smoothing)
         if self.label_smoothing:
             classes = tf.cast(logits > PADDING_LOGIT / 2, tf.float32)
@@ -79,10 +89,7 @@ class SparseCrossentropy(keras.losses.Loss):
         if self.focal_gamma:
             rest = tf.maximum(-tf.math.expm1(log_p), SMALLEST_REST)  # 1 - p
             terms *= tf.pow(rest, self.focal_gamma)
-        losses = tf.reduce_sum(terms, axis=-1) * tf.cast(ids >= 0, tf.float32)  # [...]
-        if self.class_weights is not None:
-            losses *= tf.gather(tf.constant(self.class_weights), tf.maximum(ids, 0))
-        return losses
+        return tf.reduce_sum(terms, axis=-1)
 
     def get_config(self):
         names = ("label_smoothing", "focal_gamma", "class_weights")
