@@ -136,6 +136,24 @@ def test_warmup_proportion(start, tmp_path):
     assert 0.0 < change < 0.51e-4
 
 
+@pytest.mark.full
+def test_ordinal_loss_and_r_drop(start, tmp_path):
+    result = run(
+        "run_classifier",
+        *flags_for(start, tmp_path, f"--init_checkpoint={start}/checkpoint"),
+        "--do_train",
+        "--do_eval",
+        "--learning_rate=3e-3",
+        "--num_train_epochs=6",
+        "--train_batch_size=8",
+        "--ordinal_alpha=1.5",
+        "--class_weights=balanced",
+        "--r_drop=1",
+    )
+    assert result.returncode == 0, result.stderr
+    assert float(results_in(tmp_path / "eval_results.txt")["eval_accuracy"]) > 0.9
+
+
 def test_predict_and_saved_model_agree(trained, start):
     texts = ["the good film.", "bad", ""]
     result = run("predict", f"--model_dir={trained}/model", *(f"--text={text}" for text in texts))
@@ -208,6 +226,10 @@ def test_a_table_comes_back_with_predictions(trained, tmp_path):
         ((), "At least one of --do_train"),
         (("--do_train",), "--init_checkpoint must be set with --do_train"),
         (("--do_eval", "--init_checkpoint=absent"), "must be a checkpoint"),
+        (
+            ("--do_eval", "--init_checkpoint=x", "--ordinal_alpha=1.5", "--focal_gamma=2"),
+            "--ordinal_alpha must not be set with --label_smoothing or --focal_gamma",
+        ),
         (("--do_predict", "--threshold=2"), "in [0, 1], or `best` with a dev file"),
         (("--do_eval", "--max_seq_length=400", "--init_checkpoint=CHECKPOINT"), "in [3, 40]"),
     ],
