@@ -43,6 +43,19 @@ class SentenceLoss(abc.ABC):
             of a batch; None for all.
         no_duplicates: Whether no text may be in two examples of a batch that `fit` makes of texts.
         step: The number of steps that the optimizer has taken, a variable that `compile` sets.
+
+    Example:
+        >>> class DotLoss(bert_tf.training.SentenceLoss):  # -log sigmoid(u · v)
+        ...     needs_labels = has_hits = False
+        ...
+        ...     def outputs(self, vectors):
+        ...         return tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+        ...
+        ...     def losses(self, labels, outputs):
+        ...         return tf.math.softplus(-outputs)
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=DotLoss())
+        >>> encoder.fit((["2 + 2?", "It rains."], ["4", "It is wet."]))
     """
 
     num_texts: tuple[Any, ...] = (2,)

@@ -82,8 +82,10 @@ def test_the_losses(model):
     pairs = model.predict((QUERIES, others), verbose=0)
     np.testing.assert_allclose(logits[:, 1], pairs[:, 0], atol=1e-5)
     expected = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[:, 0])
-    received = model.evaluate(lists, verbose=0, return_dict=True)["loss"]
-    np.testing.assert_allclose(received, expected, rtol=1e-5)
+    rows = [list(row) for row in zip(*lists[1:])]
+    for examples in (lists, (QUERIES, rows), list(zip(QUERIES, rows))):
+        received = model.evaluate(examples, verbose=0, return_dict=True)["loss"]
+        np.testing.assert_allclose(received, expected, rtol=1e-5)
 
     model.compile("sgd", loss="mse", run_eagerly=True)
     received = model.evaluate((QUERIES, DOCUMENTS), labels, verbose=0, return_dict=True)["loss"]

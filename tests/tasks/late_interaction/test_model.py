@@ -17,7 +17,7 @@ from bert_tf import (
     BertTokenizer,
 )
 from bert_tf.checkpoints.opening import open_pretrained
-from bert_tf.errors import CheckpointError, UserError
+from bert_tf.errors import CheckpointError, DataError, UserError
 from bert_tf.search import max_sim_top_k
 from bert_tf.tasks.late_interaction import DocumentRankingLoss
 from bert_tf.training import AdamWeightDecay
@@ -214,6 +214,21 @@ def test_a_batch_of_one_query_teaches_nothing(model, eager):
     model.compile("sgd", metrics=model.default_compile(None)["metrics"], run_eagerly=eager)
     found = model.evaluate((QUERIES[:1], DOCUMENTS[:1]), verbose=0, return_dict=True)
     assert found == {"loss": pytest.approx(0.0, abs=1e-6), "accuracy": 1.0}
+
+
+def test_documents_as_columns_and_as_lists(model):
+    """Without labels and with a teacher's scores of all documents of a query."""
+    lists = [list(pair) for pair in zip(OTHERS, OTHERS[::-1])]
+    scores = np.random.default_rng(0).normal(size=[3, 3])
+    for loss, labels in (("auto", None), (DocumentRankingLoss("margin_mse"), scores)):
+        model.compile("sgd", loss, in_batch_negatives=False, run_eagerly=True)
+        found = [
+            model.evaluate((QUERIES, DOCUMENTS, *others), labels, verbose=0)
+            for others in ((OTHERS, OTHERS[::-1]), (lists,))
+        ]
+        assert found[0] == found[1] > 0
+    with pytest.raises(DataError, match="1 texts in row 2"):
+        model.fit((QUERIES, DOCUMENTS, [*lists[:2], ["good"]]), verbose=0)
 
 
 def test_learns_which_document_fits(model):

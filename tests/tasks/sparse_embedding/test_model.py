@@ -30,6 +30,21 @@ TEXTS = ["good film", "the bad", "a b c d e f g", "film", "the good the bad."]
 QUERIES, DOCUMENTS, OTHERS = TEXTS[:3], ["the good.", "film", "good"], ["bad", "a", "the b"]
 
 
+def test_negatives_as_columns_and_as_lists(make):
+    lists = [list(pair) for pair in zip(OTHERS, OTHERS[::-1])]
+    margins = np.random.default_rng(0).normal(size=[3, 2])
+    for loss, labels in ((None, None), (MarginMSELoss(), margins)):
+        model = make()
+        model.compile("sgd", objective=SpladeLoss(loss), run_eagerly=True)
+        found = [
+            model.evaluate((QUERIES, DOCUMENTS, *others), labels, verbose=0)
+            for others in ((OTHERS, OTHERS[::-1]), (lists,))
+        ]
+        assert str(found[0]) == str(found[1])
+    with pytest.raises(UserError, match="`loss` of SpladeLoss must compare a query with doc"):
+        SpladeLoss("batch_hard_triplet")
+
+
 @pytest.fixture(scope="module")
 def tokenizer(tiny_vocabulary):
     return BertTokenizer(tiny_vocabulary, lowercase=False)
