@@ -1,10 +1,11 @@
-"""What can be done to a model: 8-bit integers, distillation, pruning, longer position tables."""
+"""What can be done to a model: 8-bit integers, distillation, denoising, pruning, more positions."""
 
 from bert_tf.base.lazy_names import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "DenoisingAutoencoder": ".denoising_autoencoder",
         "DistillationModel": ".distillation_model",
         "few_shot_pairs": ".few_shot",
         "fit_few_shot": ".few_shot",
