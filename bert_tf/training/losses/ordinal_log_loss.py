@@ -31,7 +31,7 @@ class OrdinalLogLoss(SparseCrossentropy):
         >>> loss = bert_tf.training.OrdinalLogLoss(alpha=1.0)
         >>> logits = tf.constant([[0.0, 2.0, 0.0], [0.0, 0.0, 2.0]])  # one class off, and two
         >>> loss.call(tf.constant([0, 0]), logits).numpy().round(2)
-        array([1.78, 3.2 ], dtype=float32)
+        array([1.77, 3.21], dtype=float32)
         >>> names = ["1 star", "2 stars", "3 stars"]
         >>> model = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=names)
         >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5), loss)
