@@ -53,6 +53,7 @@ define_flags("""
     do_predict (bool, false): Whether to answer the questions of --predict_file.
     predict_batch_size (int >= 1, 8): Windows per batch in prediction.
 """)
+checkpoint_flags.define_lstm()
 fine_tuning_flags.define_training(batch_of="windows")
 define_flags("""
     n_best_size (int >= 1, 20): Maximum number of answers per question in nbest_predictions.json.
@@ -86,6 +87,8 @@ def load_model():
         for flag, argument in _MODEL_FLAGS.items()
         if FLAGS.init_checkpoint or FLAGS[flag].present
     }
+    if FLAGS.do_train:
+        options |= checkpoint_flags.lstm_options()
     return checkpoint_flags.load_model(BertQuestionAnswerer, **options)
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert_tf import BertBackbone, BertConfig, BertTokenizer
+from bert_tf import BertBackbone, BertConfig, BertQuestionAnswerer, BertTokenizer
 from tests.tasks.question_answering.test_model import planted
 from tests.tools.running import results_in, run
 
@@ -115,6 +115,34 @@ def test_the_trained_model_answers_alone(trained, start):
     assert not (output / "eval_results.txt").exists()
 
 
+def test_an_lstm_is_trained_and_opened_again(start, tmp_path):
+    shared = ("--do_predict", f"--predict_file={start}/dev.json", f"--output_dir={tmp_path}/out")
+    result = run(
+        "run_squad",
+        *shared,
+        f"--train_file={start}/dev.json",
+        f"--init_checkpoint={start}/checkpoint",
+        "--do_train",
+        "--version_2_with_negative",
+        "--max_seq_length=24",
+        "--doc_stride=8",
+        "--max_query_length=4",
+        "--num_train_epochs=0.5",
+        "--lstm_units=8,6",
+        "--lstm_bidirectional=false",
+    )
+    assert result.returncode == 0, result.stderr
+    model = BertQuestionAnswerer.from_pretrained(tmp_path / "out" / "model")
+    assert model.lstm_units == [8, 6] and model.lstm_bidirectional is False
+    assert not model.untrained_heads
+    predictions = tmp_path / "out" / "nbest_predictions.json"
+    before = json.loads(predictions.read_text())
+    predictions.unlink()
+    result = run("run_squad", *shared)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(predictions.read_text()) == before
+
+
 @pytest.mark.parametrize(
     "flags,words",
     [
@@ -126,6 +154,16 @@ def test_the_trained_model_answers_alone(trained, start):
             "At most one of",
         ),
         (("--do_predict", "--predict_file=tests/conftest.py"), "must be JSON"),
+        (
+            (
+                "--do_train",
+                "--train_file=START/train.json",
+                "--init_checkpoint=START/checkpoint",
+                "--version_2_with_negative",
+                "--lstm_units=8,0",
+            ),
+            "--lstm_units must be positive whole numbers",
+        ),
         (
             ("--do_train", "--train_file=START/dev.json", "--init_checkpoint=START/checkpoint"),
             "15 without, the first with id 'q0'. For SQuAD 2.0, set --version_2_with_negative",

@@ -47,20 +47,31 @@ def define_head():
         use_scalar_mix (bool): Whether the classifier takes a weighted sum of the embeddings and of
             the outputs of all blocks (ELMo), whose weights are trained, instead of the output of
             the last block. Default: as the model was trained; false for a new classifier.
+        causal (bool): Whether tokens attend to earlier tokens only, for a model that was
+            pre-trained from left to right. Default: as the config file says.
+    """)
+    define_lstm()
+
+
+def define_lstm():
+    """Defines the flags for an LSTM before the classifier."""
+    define_flags("""
         lstm_units (list, []): Units of the LSTM layers between the encoder and the classifier,
             from the first layer to the last, such as 256 or 256,128. Default: as the model was
             trained; no LSTM for a new classifier.
         lstm_bidirectional (bool): With --lstm_units: whether the LSTMs read in both directions.
             Default: as the model was trained; true for a new classifier.
-        causal (bool): Whether tokens attend to earlier tokens only, for a model that was
-            pre-trained from left to right. Default: as the config file says.
     """)
 
 
 def head_options():
-    names = ("num_encoder_layers", "causal", "use_scalar_mix", "lstm_bidirectional")
+    names = ("num_encoder_layers", "causal", "use_scalar_mix")
+    return lstm_options() | options_of(*names, dropout="classifier_dropout")
+
+
+def lstm_options():
     lstm_units = {"lstm_units": units} if (units := positive_integers("lstm_units")) else {}
-    return lstm_units | options_of(*names, dropout="classifier_dropout")
+    return lstm_units | options_of("lstm_bidirectional")
 
 
 def load_model(model_class, **options):
