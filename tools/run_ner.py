@@ -39,6 +39,7 @@ from bert_tf.tools.common import (
     tool,
     workers,
 )
+from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import print_model, print_result
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
@@ -67,6 +68,9 @@ define_flags("""
     precision (auto|float32|bfloat16|int8): Without --do_train: the model is optimized for inference
         in this precision before it tags.
     use_crf (bool, false): Whether a linear-chain CRF chooses the tags of each sentence.
+    space_before_all_words (bool): For a vocabulary with `▁` for spaces: whether all words are read
+        with a space before them, as Hugging Face does, also Chinese, Japanese and Thai ones.
+        Default: as the model was trained; false for a new classifier.
 """)
 checkpoint_flags.define_head()
 fine_tuning_flags.define_training(batch_of="windows")
@@ -127,7 +131,7 @@ def load_model(labels):
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
         options |= {"use_crf": FLAGS.use_crf, **checkpoint_flags.head_options()}
-    options["max_length"] = FLAGS.max_seq_length
+    options |= {"max_length": FLAGS.max_seq_length, **options_of("space_before_all_words")}
     return checkpoint_flags.load_model(BertTokenClassifier, **options)
 
 

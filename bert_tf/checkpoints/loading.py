@@ -364,7 +364,8 @@ def _saved_options(model_class, pretrained, given):
     classes = _num_classes(model_class, pretrained)
     extra, path = pretrained.config.extra, pretrained.source.path
     options = {}
-    if pretrained.class_name in _names(model_class):
+    is_own = pretrained.class_name in _names(model_class)
+    if is_own:
         options = {key: value for key, value in pretrained.options.items() if key in accepted}
     given_classes = given.get("num_classes") or len(class_names(given.get("labels")) or ())
     own_head = "labels" in accepted and all(
@@ -386,6 +387,8 @@ def _saved_options(model_class, pretrained, given):
             options["labels"] = labels
         elif "num_classes" in accepted and classes is not None:
             options["num_classes"] = classes
+    if "space_before_all_words" in accepted and (is_own or (own_head and classes is not None)):
+        options.setdefault("space_before_all_words", True)  # the head was trained that way
     if "pooling" in accepted and own_head and extra.get("classifier_pooling"):
         options.setdefault("pooling", extra["classifier_pooling"])
     if "problem_type" in accepted and own_head:

@@ -112,6 +112,7 @@ def test_fine_tuning_flags(start):
         "--keep_best=val_f1",
         "--early_stopping_patience=10",
         "--lstm_units=32,16",
+        "--space_before_all_words",
         "--layer_decay=0.9",
     )
     assert result.returncode == 0, result.stderr
@@ -122,6 +123,7 @@ def test_fine_tuning_flags(start):
     assert (output / "lora.safetensors").exists()
     model = BertTokenClassifier.from_pretrained(output / "model")
     assert model.lora is None and model.lstm_units == [32, 16]
+    assert model.space_before_all_words is True
 
 
 def test_wrong_flags_are_told(start):

@@ -49,6 +49,7 @@ SPEC = task_spec.TaskSpec(
         "use_crf": may_lack(FLAG),
         "use_scalar_mix": task_spec.USE_SCALAR_MIX,
         **task_spec.LSTM_OPTIONS,
+        "space_before_all_words": may_lack(FLAG),
     },
     built_with=("num_classes", "use_crf", "dropout", "use_scalar_mix", *task_spec.LSTM_OPTIONS),
 )

@@ -45,6 +45,11 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         lstm_units: The units of a `bert_tf.layers.StackedLSTM` between the encoder and the
             classifier, or a list with those of several layers. None means no LSTM.
         lstm_bidirectional: Whether the LSTM reads in both directions.
+        space_before_all_words: For a vocabulary with `▁` for spaces, such as XLM-R's: whether words
+            are read as Hugging Face reads them, with a space before each, and texts are split at
+            spaces. If not, there is no lone `▁` before words of scripts without spaces, such as
+            Chinese, Japanese and Thai, and texts are split as BERT splits them. A trained model
+            whose files do not have this option keeps Hugging Face's way.
 
     Returns:
         Logits float32 `[B, T, num_classes]`; with a CRF, its emissions. If the inputs have
@@ -72,6 +77,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         "precision, recall and F1 of spans"
     )
     labels = Held()
+    space_before_all_words = Held()
 
     def __init__(
         self,
@@ -85,9 +91,11 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         use_scalar_mix: bool = False,
         lstm_units: int | Sequence[int] | None = None,
         lstm_bidirectional: bool = True,
+        space_before_all_words: bool = False,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
+        self.space_before_all_words = space_before_all_words
         self.labels = class_names(labels)
         if self.labels is None:
             self.labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
@@ -104,6 +112,11 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         self.crf = ConditionalRandomField(len(labels), name="crf") if use_crf else None
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.built = True
+
+    @classmethod
+    def from_config(cls, config):
+        # A file that does not have this option is older than it.
+        return super().from_config({"space_before_all_words": True, **config})
 
     def check_options(self):
         super().check_options()
@@ -215,7 +228,12 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         """Returns the label of each of the words `[W]`, int32 `[W]`."""
         self.preprocessor.require_tokenizer()
         rows = WordWindows(
-            self.tokenizer, words, row_splits, self.max_sequence_length, has_word_starts=True
+            self.tokenizer,
+            words,
+            row_splits,
+            self.max_sequence_length,
+            has_word_starts=True,
+            space_before_all_words=self.space_before_all_words,
         )
         ids = predict_rows(self, rows, batch_size, verbose, token_budget=token_budget)
         return rows.marked_values(ids)
@@ -231,8 +249,9 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
 
         Args:
             texts: A list of strings, or one, which are split as BERT's basic tokenizer does: at
-                white space, punctuation and around ideographs; or a list of lists of words, for a
-                model that was trained on words split in another way.
+                white space, punctuation and around ideographs (byte pairs, and models with
+                `space_before_all_words`: at spaces); or a list of lists of words, for a model that
+                was trained on words split in another way.
             batch_size, token_budget, verbose: See `predict`.
 
         Returns:

@@ -26,6 +26,7 @@ from bert_tf.tasks.shared.preprocessors import ItemPreprocessor
 from bert_tf.tasks.token_classification.word_windows import (
     WordSpans,
     WordWindows,
+    split_texts_eagerly,
     word_lists,
     word_spans_eagerly,
     words_of_texts_eagerly,
@@ -55,11 +56,20 @@ class TaggedSpan(NamedTuple):
 @keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class TokenClassificationPreprocessor(ItemPreprocessor):
-    """Maps sentences to windows, tags to ids in the order of `labels`, label ids to spans."""
+    """Maps sentences to windows, tags to ids in the order of `labels`, label ids to spans.
+
+    For `space_before_all_words` see `BertTokenClassifier`.
+    """
 
     item = "word"
 
     labels: Sequence[str] | None = None
+    space_before_all_words: bool = False
+
+    @property
+    def splits_texts(self) -> bool:
+        """Whether texts are split as BERT's basic tokenizer does, not where pieces begin words."""
+        return self.tokenizer.spans_have_spaces and not self.space_before_all_words
 
     def read_columns(self, x):
         """Returns sentences as one array of lists of words.
@@ -108,7 +118,9 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
         return np.array([ids[tag] for row in y for tag in row], np.int32)
 
     def windows(self, lists):
-        return WordWindows(self.tokenizer, *flat_strings(lists), self.max_sequence_length)
+        spaces = {"space_before_all_words": self.space_before_all_words}
+        words = flat_strings(lists)
+        return WordWindows(self.tokenizer, *words, self.max_sequence_length, **spaces)
 
     def read_sentences(self, texts: Any) -> list[str] | list[list[str]]:
         """Returns texts as strings, or lists of words."""
@@ -129,6 +141,8 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
             places = np.arange(splits[-1]) - np.repeat(splits[:-1], np.diff(splits))
             return WordSpans(row_splits, places, places + 1, words)
         tensor = tf.constant(sentences, tf.string)
+        if self.splits_texts:
+            return split_texts_eagerly(self.text_errors)(tensor)
         pieces = self.tokenizer.tokenize_with_offsets(tensor, trim_offsets=True)
         return words_of_texts_eagerly(self.tokenizer)(pieces, tensor)
 

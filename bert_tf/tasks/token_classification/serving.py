@@ -6,6 +6,7 @@ from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.token_classification.word_windows import (
     WORD_STARTS,
     pack_words,
+    split_texts,
     tokenized_once,
     word_spans,
     words_of_texts,
@@ -42,9 +43,13 @@ class TokenClassificationModule(ServingModule):
         """
         model = self.model
         tokenizer = model.tokenizer
-        pieces = tokenizer.tokenize_with_offsets(text, trim_offsets=True)
-        words = words_of_texts(tokenizer, pieces, TextSlices(text))
-        rows = words.words, words.row_splits, *tokenized_once(tokenizer, words.words)
+        if model.preprocessor.splits_texts:
+            words = split_texts(tokenizer.errors, text)
+        else:
+            pieces = tokenizer.tokenize_with_offsets(text, trim_offsets=True)
+            words = words_of_texts(tokenizer, pieces, TextSlices(text))
+        tokenized = tokenized_once(tokenizer, words.words, model.space_before_all_words)
+        rows = words.words, words.row_splits, *tokenized
         ids, word_starts, _ = pack_words(tokenizer, *rows, self.max_length, keeps_empty=True)
         features = packing.pad(ids, tf.zeros_like(ids), tokenizer.pad_token_id, None, 1)
         shape = tf.shape(features["token_ids"], tf.int64)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.base.ragged_rows import row_ids
+from bert_tf.base.ragged_rows import kept_values, row_ids
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.columns import is_list, is_text, plain_rows, refuse_missing, shown
 from bert_tf.inputs.long_texts import whole_windows
@@ -20,17 +20,40 @@ from bert_tf.inputs.traced import IDS, PIECES, SPLITS, STRINGS, traced
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, tag_parts
 from bert_tf.text import code_points, packing
 from bert_tf.text.code_points import TextSlices
+from bert_tf.text.word_splitter import WordSplitter
 
 # The feature that marks the first pieces.
 WORD_STARTS = "word_starts"
 # Words after which a long sentence is cut rather than elsewhere.
 CLAUSE_ENDS = frozenset("。！？；…!?;.")
+# A word, in RE2, that begins with a character of a script without spaces: those of China, Japan and
+# south-eastern Asia, with the punctuation of their width.
+_UNSPACED = (
+    r"(?s)[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+    r"\x{3000}-\x{30FF}\x{FF00}-\x{FFEF}].*"
+)
+_SPACE = "▁"  # the piece of a space, sentencepiece's
 
 
-def tokenized_once(tokenizer, words: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Returns the ids of different words, and which of them each of the words is, int32 `[W]`."""
+def tokenized_once(
+    tokenizer, words: tf.Tensor, space_before_all_words: bool
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Returns the ids of different words, and which of them each of the words is, int32 `[W]`.
+
+    The tokenizer of a Unigram model puts a space before every word. In scripts without spaces it is
+    mostly a piece of its own, which the text does not have. It is left out unless
+    `space_before_all_words`.
+    """
     different, places = tf.unique(words)
-    return tokenizer.tokenize(different), places
+    ids = tokenizer.tokenize(different)
+    space = tokenizer.token_to_id(_SPACE)
+    if not space_before_all_words and space != tokenizer.unk_token_id:
+        is_unspaced = tf.strings.regex_full_match(different, _UNSPACED)
+        first = tf.boolean_mask(ids.row_starts(), is_unspaced & (ids.row_lengths() > 1))
+        is_space = tf.gather(ids.values, first) == space
+        lone = code_points.mask_of(tf.boolean_mask(first, is_space), tf.size(ids.values, tf.int64))
+        ids = kept_values(ids, ~lone)
+    return ids, places
 
 
 def pack_words(
@@ -99,6 +122,7 @@ class WordWindows(MarkedRows):
     Args:
         tokenizer, words, row_splits, max_length: See `pack_words`.
         has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
+        space_before_all_words: See `BertTokenClassifier`.
 
     Example:
         >>> from bert_tf.inputs.columns import flat_strings
@@ -116,10 +140,11 @@ class WordWindows(MarkedRows):
         row_splits: tf.Tensor,
         max_length: int,
         has_word_starts: bool = False,
+        space_before_all_words: bool = False,
     ):
         with tf.device("CPU:0"):
             pack = pack_words_eagerly(tokenizer, max_length=max_length)
-            tokenized = tokenized_once(tokenizer, words)
+            tokenized = tokenized_once(tokenizer, words, space_before_all_words)
             token_ids, word_starts, examples = pack(words, row_splits, *tokenized)
             segment_ids = token_ids.with_values(tf.zeros_like(token_ids.values))
         rows = token_ids, segment_ids, tokenizer.pad_token_id
@@ -200,6 +225,19 @@ def words_of_texts(tokenizer, pieces: code_points.Pieces, slices: TextSlices) ->
     return WordSpans(row_splits, starts, ends, slices(row_of, starts, ends))
 
 
+def split_texts(errors: str, texts: tf.Tensor) -> WordSpans:
+    """Splits texts `[B]` at white space and punctuation and around ideographs, as BERT does.
+
+    `errors` says what to do with text that is not UTF-8, as in `BertTokenizer`.
+    """
+    split = WordSplitter(lowercase=False, strip_accents=False).split
+    words = split(code_points.checked(texts, errors))
+    starts = tf.gather(words.starts, words.characters.row_starts())
+    ends = tf.gather(words.ends, words.characters.row_limits() - 1)
+    rows = row_ids(words.row_splits)
+    return WordSpans(words.row_splits, starts, ends, TextSlices(texts)(rows, starts, ends))
+
+
 def word_spans(
     labels: list[str], tags: tf.Tensor, texts: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -236,4 +274,5 @@ words_of_texts_eagerly = traced(
     lambda tokenizer, pieces, texts: words_of_texts(tokenizer, pieces, TextSlices(texts)),
     [PIECES, STRINGS],
 )
+split_texts_eagerly = traced(split_texts, [STRINGS])
 word_spans_eagerly = traced(word_spans, [tf.TensorSpec([None], tf.int32), SPLITS])

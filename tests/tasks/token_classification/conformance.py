@@ -60,7 +60,7 @@ TASKS = {
         signature=("text",),
         served=_tags_served,
         lacks=NO_TEXT_BATCHES,
-        saved={"use_crf": True, "dropout": 0.3},
+        saved={"use_crf": True, "dropout": 0.3, "space_before_all_words": True},
     )
 }
 TASKS["tagging with a CRF"] = dataclasses.replace(
