@@ -176,6 +176,7 @@ setup(
             "pytest-xdist",
             "ruff~=0.17.0",
             "scikit-learn",
+            "sentencepiece",
             "seqeval",
         ],
         # What the full suite compares with.
@@ -236,6 +237,7 @@ setup(
             "transformers",
         ],
         "tpu": ["tensorflow-tpu==2.19.1"],
+        "unigram": ["sentencepiece"],
     },
     classifiers=[
         "Operating System :: POSIX :: Linux",

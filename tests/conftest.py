@@ -57,6 +57,7 @@ EXPECTED_SKIPS = {
     "needs pytrec-eval": "optional: pip install pytrec-eval-terrier; the scores are compared with "
     "their definitions in every run",
     "needs python-crfsuite": "optional: only the baseline of tagging needs it",
+    "needs sentencepiece": "optional: in the `test` extra",
     "needs sacrebleu and rouge-score": "optional: in the `full` extra",
     "needs apache-beam": "optional: in the `test` extra",
     "needs pandas": "optional: in the `test` extra",

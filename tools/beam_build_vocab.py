@@ -13,10 +13,16 @@ interrupted runs are as in beam_create_pretraining_data.py.
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import beam_flags, beam_run, tool, vocabulary_flags
+from bert_tf.tools.common.checks import flag_error
 from bert_tf.tools.common.flag_table import FLAGS
 
 
 def main():
+    if vocabulary_flags.is_unigram():
+        rule = (
+            "must be wordpiece or bpe, which learn from counts; build_vocab learns Unigram models"
+        )
+        raise flag_error("algorithm", rule)
     options = beam_flags.pipeline_options()
     files = beam_run.find_input()
     inputs = [file.path for file in files]

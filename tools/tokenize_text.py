@@ -22,7 +22,8 @@ define_flags("""
     model_dir (str): The checkpoint directory with the tokenizer, instead of --vocab_file.
     text (repeated str): A text to tokenize.
     input_file (str): A UTF-8 file with one text per line, instead of --text; '-' is standard input.
-    do_lower_case (bool, true): With --vocab_file: whether to convert the text to lower case.
+    do_lower_case (bool, true): With a --vocab_file of WordPiece: whether to convert the text to
+        lower case.
     keep_special_tokens (bool, false): Whether a special token in the text, such as [MASK], is one
         token; otherwise it is split.
     json (bool, false): Whether to print one JSON object per text instead of a table.

@@ -34,6 +34,7 @@ PACKAGES = {
     "rouge_score": ("rouge-score", "generation"),
     "sacrebleu": ("sacrebleu", "generation"),
     "scipy": ("scipy", "search"),
+    "sentencepiece": ("sentencepiece", "unigram"),
     "seqeval": ("seqeval", "tagging"),
     "sklearn": ("scikit-learn", "evaluate"),
     "tensorflow_serving": ("tensorflow-serving-api", "serving"),

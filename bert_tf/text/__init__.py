@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "byte_characters": ".byte_pairs",
         "count_words": ".vocabulary_learning",
         "jieba_segmenter": ".whole_words",
+        "learn_unigram": ".unigram_learning",
         "learn_vocabulary": ".vocabulary_learning",
         "load_tokenizer": ".loading",
         "read_vocabulary": ".vocabulary",

@@ -33,6 +33,7 @@ _MASKS = ("<mask>", "[MASK]")  # which take the space before them
 _ROBERTA = {"type": "RobertaProcessing", "trim_offsets": False, "add_prefix_space": False}
 _BERT = {"type": "BertProcessing"}
 _ALBERT = ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
+ALBERT_TOKENS = (*_ALBERT[3:], *_ALBERT[:3])  # in the order of their ids
 
 
 def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]:
@@ -155,9 +156,13 @@ def _albert(path: str, options: dict[str, Any]) -> dict[str, Any]:
         (piece, score - 100 if piece[-2:-1].isdigit() and piece[-1:] == "," else score)
         for piece, score in model["pieces"]
     ]
-    folds = _folds(options, keep_accents=False, do_lower_case=True)
-    normalizers = [*_QUOTES, *folds, *_precompiled(model), _ONE_SPACE]
+    normalizers = [*albert_normalizers(options), *_precompiled(model), _ONE_SPACE]
     return _unigram(model, pieces, model["unk_id"], _ALBERT, normalizers, _BERT)
+
+
+def albert_normalizers(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns what ALBERT's tokenizer does before the normalization of its model file."""
+    return [*_QUOTES, *_folds(options, keep_accents=False, do_lower_case=True)]
 
 
 def _rembert(path: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -149,6 +149,11 @@ TRAIN = ("--init_checkpoint=bert-base", "--do_train", "--do_eval", "--output_dir
             ("--input_file=input.txt", "--output_file=v.txt", "--segmenter=jieba"),
             "jieba",
         ),
+        (
+            "build_vocab",
+            ("--input_file=input.txt", "--output_file=v.json", "--algorithm=unigram"),
+            "sentencepiece",
+        ),
         ("predict", ("--model_dir=out/model", "--input_file=texts.parquet"), "pyarrow"),
         ("serve", ("--model=out/model",), "prometheus-client"),
         ("serving_client", ("--model=reviews", "--text=a", "--protocol=grpc"), "tensorflow-serv"),

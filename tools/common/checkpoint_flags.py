@@ -5,7 +5,7 @@ import os
 from bert_tf import tasks
 from bert_tf.errors import user_error
 from bert_tf.tools.common import workers
-from bert_tf.tools.common.checks import options_of, positive_integers
+from bert_tf.tools.common.checks import flag_error, options_of, positive_integers
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 FLAG_HEADINGS = (("", "Model to start from"),)
@@ -119,15 +119,31 @@ def load_tokenizer(path):
 
 def new_tokenizer(**options):
     """Creates a tokenizer from --vocab_file, for a model that is trained from scratch."""
-    from bert_tf.text import tokenizer_files
+    from bert_tf.text import subword_definition, tokenizer_files
     from bert_tf.text.tokenizer import BertTokenizer
 
+    if FLAGS.vocab_file.endswith(".json"):
+        definition = subword_definition.read(FLAGS.vocab_file, any_kind=True)
+        if subword_definition.is_subword(definition):
+            return _new_subword_tokenizer(definition, **options)
     if "vocab_segmenter" in FLAGS:
         options |= options_of(segmenter="vocab_segmenter")
     tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=FLAGS.do_lower_case, **options)
     lowercase = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
     tokenizer_files.check_case(tokenizer.vocabulary, lowercase)
     return tokenizer
+
+
+def _new_subword_tokenizer(definition, **options):
+    from bert_tf.errors import naming
+    from bert_tf.text import SubwordTokenizer
+
+    for name in ("do_lower_case", "vocab_segmenter"):
+        if name in FLAGS and FLAGS[name].present:
+            rule = "must be left out with byte pairs or a Unigram model, whose file has its rules"
+            raise flag_error(name, rule, "vocab_file")
+    with naming(FLAGS.vocab_file):
+        return SubwordTokenizer(definition, **options)
 
 
 def require_vocabulary_of(config, tokenizer):
