@@ -120,6 +120,8 @@ NOT_RUN = {
     ("beam.md", "Killed workers and interrupted runs"): "needs Dask",
     ("beam.md", "Other runners"): "needs clusters and remote file systems",
     ("pretraining.md", "A run on two cores"): "an hour of training on the whole text",
+    ("tasks/token_classification.md", "Chinese word segmentation"): "needs jieba and "
+    "python-crfsuite; tests/tools/test_run_ner.py calls the programs",
     ("results.md", "Chinese text: a small BERT pre-trained here"): "hours of training on all data",
     ("results.md", "English text: MiniLM"): "hours of training on all data",
     ("results.md", "Translation and summarization"): "needs sacrebleu, the network and hours",

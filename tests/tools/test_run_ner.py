@@ -1,13 +1,17 @@
 """The tagging tools, run as a user runs them, on a tiny model."""
 
+import functools
 import importlib.util
 import itertools
+import sys
+import types
 
 import keras
 import pytest
 
 from bert_tf import BertBackbone, BertTokenClassifier, BertTokenizer
 from bert_tf.tasks.token_classification.files import conll_lines, read_conll
+from tests.text import fake_jieba
 from tests.tools.running import results_in, run
 
 # IOB1 in the file; the model learns IOB2.
@@ -166,6 +170,35 @@ def test_prepares_chinese_news(tmp_path):
     assert (
         (tmp_path / "news" / "pretraining.txt").read_text(encoding="utf-8").startswith("李鹏说0。")
     )
+
+
+def install_jieba():
+    cut = functools.partial(fake_jieba.cut, hmm=False)
+    sys.modules["jieba"] = types.SimpleNamespace(lcut=cut)
+
+
+def test_jiebas_words_are_scored(tmp_path):
+    """北京 大学 is one word for the fake jieba, and 好好好 three."""
+    words = ["北京", "大学", "的", "1998", "年", "今天", "天气"]
+    corpus = tmp_path / "199801.txt"
+    line = " ".join(f"{word}/n" for word in words)
+    corpus.write_text("".join(f"{line} {'好' * n}/n\n" for n in range(1, 21)), encoding="utf-8")
+    news = f"--output_dir={tmp_path}/words"
+    result = run(
+        "research.prepare_chinese_news", f"--input_file={corpus}", news, "--task=segmentation"
+    )
+    assert result.returncode == 0, result.stderr
+    result = run(
+        "research.baseline_segmentation",
+        f"--data_dir={tmp_path}/words",
+        f"--output_dir={tmp_path}/jieba",
+        prepare=install_jieba,
+    )
+    assert result.returncode == 0, result.stderr
+    scores = results_in(tmp_path / "jieba" / "test_results.txt")
+    # Two lines: 8 words each; 5 of them are found, and 19 and 20 words of one character are not.
+    assert float(scores["test_recall"]) == 10 / 16
+    assert float(scores["test_precision"]) == pytest.approx(10 / (2 * 6 + 19 + 20), abs=1e-6)
 
 
 @pytest.mark.peers
