@@ -1,12 +1,13 @@
 """Beam search with the scores and the stopping rules of transformers.
 
-Each step extends the K beams of a row by all tokens and takes the 2K best candidates: at most K of
-them end, so at least K beams remain. Candidates that end compete with the finished sequences by
-their scores: the log probability divided by the length to the power `length_penalty`.
+Each step extends the K beams of a row by all tokens and takes the E best candidates: K, and K more
+for each end token, so at least K beams remain. Candidates that end compete with the finished
+sequences by their scores: the log probability divided by the length to the power `length_penalty`.
 
 Equal scores are ordered by beam, then by token id; transformers leaves their order open.
 
-Glossary: `B` batch, `K` beams, `S` maximum length with the start token, `V` vocabulary.
+Glossary: `B` batch, `K` beams, `E` extended beams, `S` maximum length with the start token, `V`
+vocabulary, `W` stop strings.
 
 Reference: transformers, generation/utils.py, `_beam_search`; Wu et al. 2016 (arXiv 1609.08144),
 section 7.
@@ -29,6 +30,7 @@ class Beams(NamedTuple):
     """The beams, the best first, and the finished sequences with the best scores."""
 
     token_ids: tf.Tensor  # int32 [B, K, S]
+    stop_states: tf.Tensor  # of the `StopAutomaton`, int32 [B, K, W]
     log_probs: tf.Tensor  # the sum over the tokens, float32 [B, K]
     finished_ids: tf.Tensor  # int32 [B, K, S]
     finished_scores: tf.Tensor  # float32 [B, K]
@@ -37,12 +39,13 @@ class Beams(NamedTuple):
 
 
 class BeamCandidates(NamedTuple):
-    """The 2K best extensions of the beams of each row by one token, the best first."""
+    """The E best extensions of the beams of each row by one token, the best first."""
 
-    beams: tf.Tensor  # which beam they extend, int32 [B, 2K]
-    token_ids: tf.Tensor  # int32 [B, 2K, S]
-    log_probs: tf.Tensor  # float32 [B, 2K]
-    is_end: tf.Tensor  # whether they cannot be extended, bool [B, 2K]
+    beams: tf.Tensor  # which beam they extend, int32 [B, E]
+    token_ids: tf.Tensor  # int32 [B, E, S]
+    stop_states: tf.Tensor  # int32 [B, E, W]
+    log_probs: tf.Tensor  # float32 [B, E]
+    is_end: tf.Tensor  # whether they cannot be extended, bool [B, E]
 
 
 class BeamSearch(Decoding):
@@ -60,6 +63,7 @@ class BeamSearch(Decoding):
         is_first = tf.range(self.config.num_beams) == 0
         beams = Beams(
             token_ids=token_ids,
+            stop_states=self.stops.start(zeros),
             log_probs=zeros + tf.where(is_first, 0.0, EXCLUDED),
             finished_ids=token_ids,
             finished_scores=zeros + EXCLUDED,
@@ -87,11 +91,12 @@ class BeamSearch(Decoding):
             candidates.is_end, candidates.log_probs + EXCLUDED, candidates.log_probs
         )
         log_probs, chosen = tf.math.top_k(log_probs, self.config.num_beams)  # [B, K]
-        parents = tf.gather(candidates.beams, chosen, batch_dims=1)  # [B, 2K] -> [B, K]
+        parents = tf.gather(candidates.beams, chosen, batch_dims=1)  # [B, E] -> [B, K]
         row_starts = tf.range(tf.shape(parents)[0])[:, tf.newaxis] * self.config.num_beams  # [B, 1]
         state = take_rows(state, tf.reshape(parents + row_starts, [-1]))  # [B, K] -> [B * K]
         beams = beams._replace(
             token_ids=tf.gather(candidates.token_ids, chosen, batch_dims=1),  # [B, K, S]
+            stop_states=tf.gather(candidates.stop_states, chosen, batch_dims=1),  # [B, K, W]
             log_probs=log_probs,
             **finished,
         )
@@ -107,14 +112,19 @@ class BeamSearch(Decoding):
         log_probs = tf.reshape(log_probs, [-1, num_beams, vocab_size])  # -> [B, K, V]
         log_probs += beams.log_probs[:, :, tf.newaxis]
         log_probs = tf.reshape(log_probs, [-1, num_beams * vocab_size])  # -> [B, K * V]
-        log_probs, places = tf.math.top_k(log_probs, 2 * num_beams)  # [B, 2K]
+        count = num_beams * (1 + len(self.end_ids))  # E
+        log_probs, places = tf.math.top_k(log_probs, count)  # [B, E]
         parents, last_ids = places // vocab_size, places % vocab_size
-        token_ids = tf.gather(beams.token_ids, parents, batch_dims=1)  # [B, K, S] -> [B, 2K, S]
+        token_ids = tf.gather(beams.token_ids, parents, batch_dims=1)  # [B, K, S] -> [B, E, S]
+        stop_states = tf.gather(beams.stop_states, parents, batch_dims=1)  # [B, K, W] -> [B, E, W]
+        stop_states = self.stops.advance(stop_states, last_ids)
+        is_longest = position + 1 == self.config.max_new_tokens
         candidates = BeamCandidates(
             beams=parents,
             token_ids=write_tokens(token_ids, position + 1, last_ids),
+            stop_states=stop_states,
             log_probs=log_probs,
-            is_end=(last_ids == self.end_id) | (position + 1 == self.config.max_new_tokens),
+            is_end=self.ends(last_ids, stop_states) | is_longest,
         )
         return candidates, state
 
@@ -122,17 +132,17 @@ class BeamSearch(Decoding):
         """Returns the best of the finished sequences and of the candidates that end."""
         num_beams = self.config.num_beams
         # The other candidates only replace those that end.
-        is_among_best = tf.range(2 * num_beams) < num_beams  # [2K]
-        is_finished = candidates.is_end & is_among_best  # [B, 2K]
+        is_among_best = tf.range(candidates.beams.shape[1]) < num_beams  # [E]
+        is_finished = candidates.is_end & is_among_best  # [B, E]
         is_open = self._is_open(beams)[:, tf.newaxis]  # [B, 1]
         scores = candidates.log_probs / self._divisors()[position]
         scores = tf.where(is_open, scores, scores + EXCLUDED)
         scores = tf.where(is_finished, scores, scores + EXCLUDED)
 
-        scores = tf.concat([beams.finished_scores, scores], axis=1)  # [B, 3K]
+        scores = tf.concat([beams.finished_scores, scores], axis=1)  # [B, K + E]
         scores, chosen = tf.math.top_k(scores, num_beams)  # [B, K]
-        token_ids = tf.concat([beams.finished_ids, candidates.token_ids], axis=1)  # [B, 3K, S]
-        is_finished = tf.concat([beams.is_finished, is_finished], axis=1)  # [B, 3K]
+        token_ids = tf.concat([beams.finished_ids, candidates.token_ids], axis=1)  # [B, K + E, S]
+        is_finished = tf.concat([beams.is_finished, is_finished], axis=1)  # [B, K + E]
         return {
             "finished_ids": tf.gather(token_ids, chosen, batch_dims=1),  # [B, K, S]
             "finished_scores": scores,

@@ -1,5 +1,7 @@
 """`generate`: from start tokens to sequences of tokens, by beam search or one choice per step."""
 
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -9,13 +11,16 @@ from bert_tf.generation.beam_search import BeamSearch
 from bert_tf.generation.decoding_loop import (
     Decoding,
     DecodingStep,
+    Memory,
     run_loop,
     take_rows,
     write_tokens,
 )
 from bert_tf.generation.generation_config import GenerationConfig
 from bert_tf.generation.logits_processors import restrict_logits
+from bert_tf.generation.stop_strings import StopAutomaton
 from bert_tf.ops.philox import philox_uniform_bits_streams
+from bert_tf.text.tokenizer_base import Tokenizer
 
 _COPY_STREAMS = 2**32  # The streams of random numbers of a row are this far apart.
 
@@ -45,9 +50,11 @@ def generate(
     config: GenerationConfig,
     *,
     memory: Any = (),
-    end_id: int,
+    end_id: int | Sequence[int],
     pad_id: int,
     vocab_size: int,
+    tokenizer: Tokenizer | None = None,
+    source_ids: tf.Tensor | None = None,
     seed: int | tf.Tensor | None = None,
     row_numbers: tf.Tensor | None = None,
 ) -> GeneratedTokens:
@@ -73,9 +80,13 @@ def generate(
             returned, but it counts as a token that must not be repeated.
         config: The `GenerationConfig`.
         memory: A nest of tensors with B rows, `()` for none.
-        end_id: The id of the token that ends a sequence.
+        end_id: The id of the token that ends a sequence, or several ids, which `eos_token_id` of
+            `config` replaces.
         pad_id: The id that follows the end token.
         vocab_size: V.
+        tokenizer: What makes text of the tokens, for `stop_strings`.
+        source_ids: The ids of the sources, -1 for padding, int32 `[B, T]`, for
+            `encoder_repetition_penalty` and `encoder_no_repeat_ngram_size`.
         seed: The seed of sampling, an int or a scalar int64 tensor. None means the seed of
             `config`.
         row_numbers: Numbers below 2**31 that determine the random numbers of each row together with
@@ -85,7 +96,10 @@ def generate(
         The `GeneratedTokens`.
 
     Raises:
-        ConfigError: If an id is not below `vocab_size`, or `num_beams` is not.
+        ConfigError: If an id is not below `vocab_size`, or `num_beams` is not; if an option needs
+            `source_ids`, or `bad_words_ids` forbids an end token.
+        UserError: If `stop_strings` are not what the pieces of the vocabulary can write, or there
+            is no tokenizer for them.
 
     Example:
         >>> def count_up(token_ids, position, state, memory):
@@ -98,13 +112,12 @@ def generate(
 
     Reference: transformers, generation/utils.py, `GenerationMixin.generate`.
     """
-    for name, value in {"end_id": end_id, "pad_id": pad_id}.items():
-        rule = "must be at least 0 and below `vocab_size`"
-        require(0 <= value < vocab_size, rule, **{name: value}, vocab_size=vocab_size)
+    end_ids = (end_id,) if isinstance(end_id, int) else tuple(end_id)
+    check_ids(config, end_ids, pad_id, vocab_size)
+    end_ids = config.eos_token_id or end_ids
+    stops = StopAutomaton.of(config.stop_strings, tokenizer, vocab_size)
     num_beams, num_returned = config.num_beams, config.num_return_sequences
-    # Otherwise there are not as many different beams after the first token.
-    is_enough = num_beams == 1 or num_beams < vocab_size
-    require(is_enough, "must be below `vocab_size`", num_beams=num_beams, vocab_size=vocab_size)
+    memory = Memory(memory, _needed_source(config, source_ids))
 
     start_ids = tf.convert_to_tensor(start_ids, tf.int32)
     batch = start_ids.shape[0] if start_ids.shape[0] is not None else tf.shape(start_ids)[0]
@@ -116,7 +129,7 @@ def generate(
     length = token_ids.shape[1]
     token_ids = tf.reshape(token_ids, [batch, copies, length])  # [n, S] -> [B, K, S]
 
-    decoding = (step, config, end_id, pad_id, vocab_size)
+    decoding = (step, config, end_ids, pad_id, vocab_size, stops)
     if num_beams > 1:
         token_ids, scores = BeamSearch(*decoding).run(state, memory, token_ids)
         token_ids = token_ids[:, :num_returned]  # [B, num_return_sequences, S]
@@ -135,10 +148,47 @@ def generate(
     return GeneratedTokens(tf.reshape(token_ids[:, :, 1:], [-1, length - 1]), scores)
 
 
+def check_ids(
+    config: GenerationConfig, end_ids: tuple[int, ...], pad_id: int, vocab_size: int
+) -> None:
+    """Raises `ConfigError` if ids are not below `vocab_size`, or there are too few tokens."""
+    named = {"end_id": end_ids, "pad_id": (pad_id,), "eos_token_id": config.eos_token_id}
+    named["forced_prefix_ids"] = config.forced_prefix_ids
+    biased = [sequence for sequence, _ in config.sequence_bias or ()]
+    sequences = {"sequence_bias": biased, "bad_words_ids": config.bad_words_ids}
+    sequences["allowed_sequences"] = config.allowed_sequences
+    named |= {name: itertools.chain(*(values or ())) for name, values in sequences.items()}
+    for name, ids in named.items():
+        wrong = next((value for value in ids or () if not 0 <= value < vocab_size), None)
+        rule = "must be at least 0 and below `vocab_size`"
+        require(wrong is None, rule, **{name: wrong}, vocab_size=vocab_size)
+    end_ids = config.eos_token_id or end_ids
+    for sequence in config.bad_words_ids or ():
+        rule = "must not be only an end token; see `min_new_tokens`"
+        is_end = len(sequence) == 1 and sequence[0] in end_ids
+        require(not is_end, rule, bad_words_ids=sequence)
+    # Otherwise there are not as many different beams after the first token.
+    num_beams, num_ends = config.num_beams, len(end_ids)
+    is_enough = num_beams == 1 or num_beams < vocab_size
+    require(is_enough, "must be below `vocab_size`", num_beams=num_beams, vocab_size=vocab_size)
+    is_enough = num_ends < vocab_size
+    require(is_enough, "must have fewer ids than `vocab_size`", end_id=end_ids)
+
+
+def _needed_source(config, source_ids):
+    """Returns the ids of the sources, or () if no option needs them."""
+    options = ("encoder_no_repeat_ngram_size", "encoder_repetition_penalty")
+    values = {name: getattr(config, name) for name in options}
+    used = {name: v for name, v in values.items() if v != getattr(GenerationConfig, name)}
+    require(not used or source_ids is not None, "must not be set without `source_ids`", **used)
+    return tf.cast(source_ids, tf.int32) if used else ()
+
+
 class Sequences(NamedTuple):
     """The sequences of each row, K of them; random numbers are uniform in [0, 1)."""
 
     token_ids: tf.Tensor  # int32 [B, K, S]
+    stop_states: tf.Tensor  # of the `StopAutomaton`, int32 [B, K, stop strings]
     is_finished: tf.Tensor  # bool [B, K]
     random_numbers: tf.Tensor | tuple  # float64 [B, K, S - 1]; () chooses the most probable tokens
 
@@ -159,7 +209,7 @@ class TokenChoice(Decoding):
         return run_loop(
             self._extend,
             lambda sequences: ~tf.reduce_all(sequences.is_finished, axis=1),
-            Sequences(token_ids, is_finished, numbers),
+            Sequences(token_ids, self.stops.start(is_finished), is_finished, numbers),
             state,
             memory,
             self.config.max_new_tokens,
@@ -178,9 +228,11 @@ class TokenChoice(Decoding):
             chosen = _draw(restrict_logits(logits, self.config), numbers)
         chosen = tf.reshape(chosen, [-1, copies])  # [n] -> [B, K]
         chosen = tf.where(sequences.is_finished, self.pad_id, chosen)
+        stop_states = self.stops.advance(sequences.stop_states, chosen)
         sequences = sequences._replace(
             token_ids=write_tokens(token_ids, position + 1, chosen),
-            is_finished=sequences.is_finished | (chosen == self.end_id),
+            stop_states=stop_states,
+            is_finished=sequences.is_finished | self.ends(chosen, stop_states),
         )
         return sequences, state
 

@@ -11,11 +11,19 @@ from typing import Any, NamedTuple, TypeVar
 import tensorflow as tf
 
 from bert_tf.generation.generation_config import GenerationConfig
-from bert_tf.generation.logits_processors import process_logits
+from bert_tf.generation.logits_processors import Known, process_logits
+from bert_tf.generation.stop_strings import StopAutomaton
 from bert_tf.ops.native import needs_static_shapes
 
 # (token_ids int32 [n], position scalar int32, state, memory) -> (logits [n, V], state)
 DecodingStep = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
+
+
+class Memory(NamedTuple):
+    """What the loop does not change, with one row per row of the batch."""
+
+    of_model: Any  # a nest of tensors
+    source_ids: tf.Tensor | tuple = ()  # int32 [B, T], see `Known`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,28 +31,30 @@ class Decoding:
     """What beam search and the choice of one token per step have in common.
 
     A subclass has `run(state, memory, token_ids)`, which extends sequences until all are finished.
-    Its arguments are the state of the model before the start tokens, with B * K rows; what else the
-    model takes, with B rows; and the start tokens, followed by the pad token, int32 `[B, K, S]`.
+    Its arguments are the state of the model before the start tokens, with B * K rows; the `Memory`
+    of B rows; and the start tokens, followed by the pad token, int32 `[B, K, S]`.
 
     Attributes:
         step: The model.
         config: The `GenerationConfig`.
-        end_id, pad_id: The id of the token that ends a sequence, and the one that follows it.
+        end_ids, pad_id: The ids of the tokens that end a sequence, and the one that follows it.
         vocab_size: V.
+        stops: What ends a sequence in addition to a token.
     """
 
     step: DecodingStep
     config: GenerationConfig
-    end_id: int
+    end_ids: tuple[int, ...]
     pad_id: int
     vocab_size: int
+    stops: StopAutomaton
 
     def next_logits(
         self,
         token_ids: tf.Tensor,
         position: tf.Tensor,
         state: Any,
-        memory: Any,
+        memory: Memory,
         transformed: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
     ) -> tuple[tf.Tensor, Any]:
         """Calls the step with the tokens at `position` of sequences int32 `[n, S]`.
@@ -53,7 +63,8 @@ class Decoding:
             The processed logits float32 `[n, V]`, transformed before; and the state after the step,
             in a graph with the same static shapes as before, which a loop requires.
         """
-        logits, after = self.step(tf.gather(token_ids, position, axis=1), position, state, memory)
+        last_ids = tf.gather(token_ids, position, axis=1)
+        logits, after = self.step(last_ids, position, state, memory.of_model)
         tf.nest.assert_same_structure(state, after)
         if not tf.executing_eagerly():
             after = tf.nest.map_structure(
@@ -61,7 +72,17 @@ class Decoding:
             )
         shape = [token_ids.shape[0], self.vocab_size]
         logits = transformed(tf.ensure_shape(tf.cast(logits, tf.float32), shape))
-        return process_logits(logits, token_ids, position, self.config, self.end_id), after
+        source_ids = memory.source_ids
+        if not isinstance(source_ids, tuple):
+            copies = tf.shape(token_ids)[0] // tf.shape(source_ids)[0]
+            source_ids = tf.repeat(source_ids, copies, axis=0)  # [m, T] -> [n, T]
+        known = Known(token_ids, position, self.end_ids, source_ids)
+        return process_logits(logits, self.config, known), after
+
+    def ends(self, token_ids: tf.Tensor, stop_states: tf.Tensor) -> tf.Tensor:
+        """Returns whether sequences end with tokens int32 `[...]`, after which are these states."""
+        is_end = tf.reduce_any(token_ids[..., tf.newaxis] == tf.constant(self.end_ids), axis=-1)
+        return is_end | self.stops.is_found(stop_states)
 
 
 def write_tokens(token_ids: tf.Tensor, position: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

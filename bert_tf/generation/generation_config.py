@@ -2,11 +2,15 @@
 
 import dataclasses
 import math
+from typing import Any
 
 from bert_tf.base.json_schema import (
     FLAG,
+    Kind,
     check,
+    either,
     integer,
+    list_of,
     may_lack,
     number,
     object_of,
@@ -18,21 +22,48 @@ from bert_tf.errors import ConfigError, require
 NEVER = "never"
 _MOST_SEED = 2**63 - 1  # seeds are int64 in TensorFlow
 _POSITIVE = number("a finite number above 0", lambda value: math.isfinite(value) and value > 0)
+_SHARE = number("a number above 0 and at most 1", lambda value: 0 < value <= 1)
+_IDS = list_of(integer(0), least=1)
+_BIAS = Kind(
+    "a pair of a list of ids and a number",
+    lambda value: isinstance(value, (list, tuple)) and len(value) == 2,
+    lambda value: (("[0]", _IDS, value[0]), ("[1]", number(), value[1])),
+)
+_STRING = Kind("a string with a character", lambda value: isinstance(value, str) and value != "")
 _KINDS = {
     "max_new_tokens": integer(1),
     "min_new_tokens": integer(0),
+    "eos_token_id": optional(either(integer(0), _IDS)),
+    "stop_strings": optional(either(_STRING, list_of(_STRING, least=1))),
     "num_beams": integer(1),
     "length_penalty": number(),
     "early_stopping": one_of(False, True, NEVER),
     "no_repeat_ngram_size": integer(0),
     "repetition_penalty": _POSITIVE,
+    "encoder_no_repeat_ngram_size": integer(0),
+    "encoder_repetition_penalty": _POSITIVE,
+    "bad_words_ids": optional(list_of(_IDS, least=1)),
+    "sequence_bias": optional(list_of(_BIAS, least=1)),
+    "allowed_sequences": optional(list_of(_IDS, least=1)),
+    "forced_prefix_ids": optional(_IDS),
     "do_sample": FLAG,
     "temperature": _POSITIVE,
     "top_k": optional(integer(1)),
-    "top_p": optional(number("a number above 0 and at most 1", lambda value: 0 < value <= 1)),
+    "top_p": optional(_SHARE),
+    "min_p": optional(_SHARE),
+    "typical_p": optional(_SHARE),
     "seed": integer(0, _MOST_SEED),
     "num_return_sequences": integer(1),
 }
+# The options that are lists. They become tuples, since a configuration is a key of a dictionary.
+_SEQUENCES = (
+    "eos_token_id",
+    "stop_strings",
+    "bad_words_ids",
+    "sequence_bias",
+    "allowed_sequences",
+    "forced_prefix_ids",
+)
 # The fields that a file or a dictionary has; all but one may be left out.
 GENERATION_ARGUMENTS = object_of(
     {name: kind if name == "max_new_tokens" else may_lack(kind) for name, kind in _KINDS.items()},
@@ -44,13 +75,24 @@ GENERATION_ARGUMENTS = object_of(
 class GenerationConfig:
     """How the next tokens are chosen: greedy decoding, sampling or beam search.
 
-    The names and their meanings are those of transformers. There are three differences. Options
+    The names and their meanings are those of transformers. There are four differences. Options
     without an effect are refused, where transformers warns. `top_k` is off by default, where
     transformers samples from the 50 most probable tokens. `seed` makes sampling reproducible.
+    `allowed_sequences` and `forced_prefix_ids` do in a graph what a Python function does there
+    (`prefix_allowed_tokens_fn`).
+
+    A sequence of ids is a list of them. `tokenizer.tokenize(texts).to_list()` makes a list of
+    sequences of texts.
 
     Args:
         max_new_tokens: The maximum number of tokens to generate, with the end token.
         min_new_tokens: The number of tokens before which the end token is not chosen.
+        eos_token_id: The id of the token that ends a sequence, or a list of such ids. None means
+            the one that the model was trained with.
+        stop_strings: A string, or a list of strings, that end a sequence as soon as its text
+            contains one, however it is split into tokens. The string stays in the text, with the
+            rest of its last token. In the text there is a space before every word, the first one
+            included, and a `BertTokenizer` splits and normalizes the strings as it does texts.
         num_beams: The number of beams. 1 means greedy decoding, or sampling.
         length_penalty: Beam search divides the log probability of a sequence by its length to this
             power. Values above 0 favor long sequences, values below 0 short ones.
@@ -62,11 +104,23 @@ class GenerationConfig:
         repetition_penalty: Makes tokens that occurred less likely if it is above 1: positive logits
             are divided by it, negative logits are multiplied. Beam search applies it to log
             probabilities.
+        encoder_no_repeat_ngram_size: The same for the sequences of tokens of the source, which must
+            not occur at all.
+        encoder_repetition_penalty: Makes the tokens of the source more likely if it is above 1.
+        bad_words_ids: Sequences of ids that must not occur.
+        sequence_bias: Pairs of a sequence of ids and a number, which is added to the logit of the
+            last id where the others precede it.
+        allowed_sequences: Sequences of ids of which the result must be one, before the end token.
+        forced_prefix_ids: The ids of the first tokens of every result.
         do_sample: Whether to draw the tokens at random by their probabilities.
         temperature: The logits are divided by it before sampling.
         top_k: Sampling draws from this number of most probable tokens. None means all tokens.
         top_p: Sampling draws from the most probable tokens whose probabilities reach this sum. None
             or 1 means all tokens.
+        min_p: Sampling draws from the tokens with at least this part of the probability of the most
+            probable one. None means all tokens.
+        typical_p: Sampling draws from the tokens whose information is closest to the entropy, and
+            whose probabilities reach this sum. None or 1 means all tokens.
         seed: The seed of sampling.
         num_return_sequences: The number of sequences per row: the best of beam search, or
             independent samples.
@@ -79,21 +133,33 @@ class GenerationConfig:
         GenerationConfig(max_new_tokens=64, ..., num_beams=4, length_penalty=0.6, ...)
 
     Reference: Holtzman et al. 2020, "The curious case of neural text degeneration" (arXiv
-    1904.09751), for `top_p`; Keskar et al. 2019, "CTRL" (arXiv 1909.05858), for
-    `repetition_penalty`; Wu et al. 2016 (arXiv 1609.08144), section 7, for `length_penalty`.
+    1904.09751), for `top_p`; Nguyen et al. 2024 (arXiv 2407.01082), for `min_p`; Meister et al.
+    2022, "Locally typical sampling" (arXiv 2202.00666), for `typical_p`; Keskar et al. 2019, "CTRL"
+    (arXiv 1909.05858), for `repetition_penalty`; Wu et al. 2016 (arXiv 1609.08144), section 7, for
+    `length_penalty`; De Cao et al. 2021 (arXiv 2010.00904), for `allowed_sequences`.
     """
 
     max_new_tokens: int
     min_new_tokens: int = 0
+    eos_token_id: int | list[int] | None = None
+    stop_strings: str | list[str] | None = None
     num_beams: int = 1
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
+    encoder_no_repeat_ngram_size: int = 0
+    encoder_repetition_penalty: float = 1.0
+    bad_words_ids: list[list[int]] | None = None
+    sequence_bias: list[tuple[list[int], float]] | None = None
+    allowed_sequences: list[list[int]] | None = None
+    forced_prefix_ids: list[int] | None = None
     do_sample: bool = False
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
     seed: int = 0
     num_return_sequences: int = 1
 
@@ -111,6 +177,8 @@ class GenerationConfig:
 
     def __post_init__(self):
         check(dataclasses.asdict(self), object_of(_KINDS), None, ConfigError)
+        for name in _SEQUENCES:
+            object.__setattr__(self, name, _tuples(getattr(self, name)))
         longest, beams, copies = self.max_new_tokens, self.num_beams, self.num_return_sequences
         require(
             self.min_new_tokens <= longest,
@@ -123,9 +191,21 @@ class GenerationConfig:
         else:
             rule = "must be at most `num_beams` without `do_sample`"
             require(copies <= beams, rule, num_return_sequences=copies, num_beams=beams)
-            self._refuse("do_sample=True", "temperature", "top_k", "top_p", "seed")
+            names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed")
+            self._refuse("do_sample=True", *names)
         if beams == 1:
             self._refuse("`num_beams` above 1", "length_penalty", "early_stopping")
+        if self.allowed_sequences:
+            most = max(map(len, self.allowed_sequences))
+            rule = f"must be at least {most}, the length of the longest of `allowed_sequences`"
+            require(most <= longest, rule, max_new_tokens=longest)
+            rule = "must be None with `allowed_sequences`"
+            prefix = self.forced_prefix_ids
+            require(prefix is None, rule, forced_prefix_ids=prefix)
+        if self.forced_prefix_ids:
+            most = len(self.forced_prefix_ids)
+            rule = f"must be at least {most}, the length of `forced_prefix_ids`"
+            require(most <= longest, rule, max_new_tokens=longest)
 
     def _refuse(self, needed, *names):
         """Refuses options that have no effect without what is `needed`."""
@@ -134,3 +214,11 @@ class GenerationConfig:
                 value = getattr(self, field.name)
                 rule = f"must be {field.default!r}, the default, without {needed}"
                 require(value == field.default, rule, **{field.name: value})
+
+
+def _tuples(value: Any) -> Any:
+    """Returns a list with the lists inside as tuples; a single id or string as a tuple of one."""
+    if value is None:
+        return None
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    return tuple(_tuples(item) if isinstance(item, (list, tuple)) else item for item in items)

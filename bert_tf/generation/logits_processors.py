@@ -1,105 +1,263 @@
 """Changes of the logits before a token is chosen: penalties, forbidden tokens, restrictions.
 
 They compute what the logits processors of transformers compute, in the graph and for all sequences
-at once. Glossary: `n` sequences, `S` maximum length with the start token, `V` vocabulary. The
-tokens `[n, S]` are known up to `position`, and the logits are those of the next position.
+at once. Each is a function of the logits, the value of an option of `GenerationConfig` and what is
+known; it is called if the option differs from its default.
+
+Glossary: `n` sequences, `S` maximum length with the start token, `T` tokens of a source, `G`
+sequences of ids in an option, `V` vocabulary. The tokens `[n, S]` are known up to `position`, and
+the logits float32 `[n, V]` are those of the next position.
 """
 
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.generation.generation_config import GenerationConfig
 
 FORBIDDEN = float("-inf")
+NO_TOKEN = -1  # an id where a text has no token
 
 
-def process_logits(
-    logits: tf.Tensor,
-    token_ids: tf.Tensor,
-    position: tf.Tensor,
-    config: GenerationConfig,
-    end_id: int,
-) -> tf.Tensor:
+class Known(NamedTuple):
+    """What is known when a token is chosen.
+
+    Attributes:
+        token_ids: The sequences with their start tokens, int32 `[n, S]`.
+        position: The last known position, a scalar int32.
+        end_ids: The ids of the tokens that end a sequence.
+        source_ids: The sources, `NO_TOKEN` for padding, int32 `[n, T]`, or `()` if there are none.
+    """
+
+    token_ids: tf.Tensor
+    position: tf.Tensor
+    end_ids: tuple[int, ...]
+    source_ids: tf.Tensor | tuple = ()
+
+    def text_ids(self) -> tf.Tensor:
+        """Returns the tokens, `NO_TOKEN` where they are unknown, int32 `[n, S]`."""
+        is_known = tf.range(self.token_ids.shape[1]) <= self.position
+        return tf.where(is_known, self.token_ids, NO_TOKEN)
+
+    def last_ids(self, count: int) -> tf.Tensor:
+        """Returns the last tokens, int32 `[n, count]`, below `NO_TOKEN` where there are none."""
+        places = self.position + 1 - count + tf.range(count)
+        ids = tf.gather(self.token_ids, tf.maximum(places, 0), axis=1)
+        return tf.where(places >= 0, ids, NO_TOKEN - 1)
+
+
+def process_logits(logits: tf.Tensor, config: GenerationConfig, known: Known) -> tf.Tensor:
     """Applies the rules that hold for every way of choosing tokens, in the order of transformers.
 
     Where the rules forbid all tokens, greedy decoding and sampling choose the token 0.
 
     Args:
         logits: Float32 `[n, V]`: for beam search log probabilities. The result has the same shape.
-        token_ids: The sequences with their start tokens, int32 `[n, S]`.
-        position: The last known position, a scalar int32.
-        config, end_id: The `GenerationConfig`, and the id of the end token.
+        config: The `GenerationConfig`.
+        known: What is known when the token is chosen.
     """
-    if config.repetition_penalty != 1.0:
-        logits = penalize_repetitions(logits, token_ids, position, config.repetition_penalty)
-    if config.no_repeat_ngram_size:
-        logits = forbid_repeated_ngrams(logits, token_ids, position, config.no_repeat_ngram_size)
-    if config.min_new_tokens:
-        is_end = tf.range(tf.shape(logits)[1]) == end_id  # [V]
-        is_forbidden = is_end & (position < config.min_new_tokens)
-        logits = tf.where(is_forbidden, FORBIDDEN, logits)
+    return _applied(_RULES, logits, config, known)
+
+
+def restrict_logits(logits: tf.Tensor, config: GenerationConfig) -> tf.Tensor:
+    """Applies the options of sampling to float32 `[n, V]`, in the order of transformers."""
+    return _applied(_RESTRICTIONS, logits, config)
+
+
+def _applied(processors, logits, config, *known):
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for name, process in processors.items():
+        value = getattr(config, name)
+        if value != defaults[name]:
+            logits = process(logits, value, *known)
     return logits
 
 
-def penalize_repetitions(
-    logits: tf.Tensor, token_ids: tf.Tensor, position: tf.Tensor, penalty: float
-) -> tf.Tensor:
+def _bias_sequences(logits, pairs, known):
+    """Adds a number to the logit of each token that completes one of some sequences of ids."""
+    by_length = {}
+    for sequence, bias in pairs:
+        by_length.setdefault(len(sequence), []).append((sequence, bias))
+    added = tf.zeros_like(logits)
+    for length, group in by_length.items():
+        ids = np.array([sequence for sequence, _ in group], np.int32)  # [G, length]
+        last = known.last_ids(length - 1)[:, tf.newaxis]  # [n, 1, length - 1]
+        is_match = tf.reduce_all(last == ids[:, :-1], axis=2)  # [n, G]
+        biases = tf.where(is_match, np.array([bias for _, bias in group], np.float32), 0.0)
+        completing = tf.broadcast_to(ids[:, -1], tf.shape(biases))  # [n, G]
+        added = tf.tensor_scatter_nd_add(added, _places(completing), biases)
+    return logits + added
+
+
+def _forbid_sequences(logits, sequences, known):
+    """Forbids the tokens that complete one of some sequences of ids."""
+    return _bias_sequences(logits, [(sequence, FORBIDDEN) for sequence in sequences], known)
+
+
+def _penalize_repetitions(logits, penalty, known):
     """Makes the tokens that occurred less likely (for a `penalty` above 1), each once."""
-    is_known = tf.range(token_ids.shape[1]) <= position  # [S]
-    seen = tf.where(is_known, token_ids, token_ids[:, :1])  # [n, S]; the start token fills the rest
-    values = tf.gather(logits, seen, batch_dims=1)  # [n, V] at [n, S] -> [n, S]
+    return _penalized(logits, penalty, known.text_ids())
+
+
+def _reward_source(logits, penalty, known):
+    """Makes the tokens of the source more likely (for a `penalty` above 1), each once."""
+    return _penalized(logits, 1.0 / penalty, known.source_ids)
+
+
+def _penalized(logits, penalty, text_ids):
+    """Makes the tokens of texts `[n, T]` less likely."""
+    other = tf.maximum(tf.reduce_max(text_ids, axis=1, keepdims=True), 0)  # [n, 1]
+    seen = tf.where(text_ids == NO_TOKEN, other, text_ids)  # [n, T]
+    values = tf.gather(logits, seen, batch_dims=1)  # [n, V] at [n, T] -> [n, T]
     values = tf.where(values < 0, values * penalty, values / penalty)
     return tf.tensor_scatter_nd_update(logits, _places(seen), values)
 
 
-def forbid_repeated_ngrams(
-    logits: tf.Tensor, token_ids: tf.Tensor, position: tf.Tensor, size: int
-) -> tf.Tensor:
+def _forbid_repeated_ngrams(logits, size, known):
     """Forbids the tokens that would complete a sequence of `size` tokens for the second time.
 
     Reference: Paulus et al. 2017 (arXiv 1705.04304), section 2.5.
     """
-    length = token_ids.shape[1]
-    num_windows = length - size + 1
-    if num_windows < 1:
-        return logits
+    return _without_ngrams(logits, known.text_ids(), known.last_ids(size - 1))
+
+
+def _forbid_ngrams_of_source(logits, size, known):
+    """Forbids the tokens that would complete a sequence of `size` tokens of the source."""
+    return _without_ngrams(logits, known.source_ids, known.last_ids(size - 1))
+
+
+def _without_ngrams(logits, text_ids, last_ids):
+    """Forbids the tokens that follow `last_ids`, `[n, size - 1]`, in texts `[n, T]`."""
     # A window is `size` tokens in a row. It matches if all its tokens but the last are the last
     # known tokens. Then its last token must not follow again.
-    is_match = tf.range(num_windows) + size - 1 <= position  # [windows]: all its tokens are known
-    for index in range(size - 1):
-        # Negative only while no window is known.
-        place = tf.maximum(position + 2 - size + index, 0)
-        last = tf.gather(token_ids, place, axis=1)[:, tf.newaxis]  # [n, 1]
-        is_match &= token_ids[:, index : index + num_windows] == last  # [n, windows]
-    forbidden = token_ids[:, size - 1 :]  # [n, windows]
+    before, length = last_ids.shape[1], tf.shape(text_ids)[1]
+    padded = tf.pad(text_ids, [[0, 0], [0, before]], constant_values=NO_TOKEN)
+    completing = padded[:, before:]  # [n, T]
+    is_match = completing != NO_TOKEN
+    for index in range(before):
+        is_match &= padded[:, index : index + length] == last_ids[:, index : index + 1]
     values = tf.where(is_match, FORBIDDEN, -FORBIDDEN)
-    values = tf.broadcast_to(values, tf.shape(forbidden))  # [windows] if `size` is 1
-    return tf.tensor_scatter_nd_min(logits, _places(forbidden), values)
+    return tf.tensor_scatter_nd_min(logits, _places(tf.maximum(completing, 0)), values)
 
 
-def restrict_logits(logits: tf.Tensor, config: GenerationConfig) -> tf.Tensor:
-    """Applies `temperature`, `top_k` and `top_p`, in this order, to float32 `[n, V]`.
+def _forbid_early_end(logits, count, known):
+    """Forbids the end tokens before there are `count` tokens."""
+    is_end = np.isin(np.arange(logits.shape[1]), known.end_ids)  # [V]
+    return tf.where(is_end & (known.position < count), FORBIDDEN, logits)
 
-    `top_k` keeps all tokens that are as probable as the last one, as in transformers, and `top_p`
-    leaves out the least probable tokens, one by one, while their sum is at most 1 - `top_p`.
+
+def _allow_sequences(logits, sequences, known):
+    """Forbids all tokens but those that continue one of some sequences of ids, or end it."""
+    length = known.token_ids.shape[1]
+    # The first end token follows each sequence, which is its end or cannot be reached.
+    allowed = np.full([len(sequences), length], known.end_ids[0], np.int32)  # [G, S]
+    for row, sequence in zip(allowed, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    is_match = known.token_ids[:, tf.newaxis, 1:] == allowed[:, :-1]  # [n, G, S - 1]
+    is_match |= tf.range(length - 1) >= known.position
+    is_match = tf.reduce_all(is_match, axis=2)  # [n, G]
+    following = tf.gather(tf.constant(allowed), known.position, axis=1)  # [G]
+    following = tf.broadcast_to(following, tf.shape(is_match))
+    mask = tf.tensor_scatter_nd_max(
+        tf.fill(tf.shape(logits), FORBIDDEN), _places(following), tf.where(is_match, 0.0, FORBIDDEN)
+    )
+    return logits + mask
+
+
+def _force_prefix(logits, ids, known):
+    """Forces the first tokens of every sequence, whatever other rules say."""
+    place = tf.minimum(known.position, len(ids) - 1)
+    is_forced = tf.range(logits.shape[1]) == tf.gather(tf.constant(ids, tf.int32), place)  # [V]
+    forced = tf.where(is_forced, 0.0, FORBIDDEN)
+    return tf.where(known.position < len(ids), forced, logits)
+
+
+def _divide_by_temperature(logits, temperature):
+    """Makes the differences of probabilities smaller (for a `temperature` above 1)."""
+    return logits / temperature
+
+
+def _keep_most_probable(logits, count):
+    """Keeps all tokens that are as probable as the last of the `count` most probable ones."""
+    lowest = tf.math.top_k(logits, min(count, logits.shape[1])).values[:, -1:]  # [n, 1]
+    return tf.where(logits < lowest, FORBIDDEN, logits)
+
+
+def _keep_nucleus(logits, top_p):
+    """Forbids the least probable tokens, one by one, while their sum is at most 1 - `top_p`.
+
+    Reference: Holtzman et al. 2020 (arXiv 1904.09751).
     """
-    logits = logits / config.temperature
+    if top_p == 1.0:
+        return logits
     vocab_size = logits.shape[1]
-    if config.top_k is not None and config.top_k < vocab_size:
-        lowest = tf.math.top_k(logits, config.top_k).values[:, -1:]  # [n, 1]
-        logits = tf.where(logits < lowest, FORBIDDEN, logits)
-    if config.top_p is not None and config.top_p < 1.0:
-        order = tf.argsort(logits, stable=True)  # [n, V], the most probable last
-        values = tf.gather(logits, order, batch_dims=1)
-        # PyTorch's cumsum adds in float64 and rounds each sum to float32.
-        sums = tf.cumsum(tf.cast(tf.nn.softmax(values), tf.float64), axis=1)
-        is_left_out = tf.cast(sums, tf.float32) <= 1.0 - config.top_p
-        is_left_out &= tf.range(vocab_size) < vocab_size - 1
-        values = tf.where(is_left_out, FORBIDDEN, values)
-        logits = tf.tensor_scatter_nd_update(logits, _places(order), values)
-    return logits
+    order = tf.argsort(logits, stable=True)  # [n, V], the most probable last
+    values = tf.gather(logits, order, batch_dims=1)
+    is_left_out = _cumulative(values) <= 1.0 - top_p
+    is_left_out &= tf.range(vocab_size) < vocab_size - 1
+    values = tf.where(is_left_out, FORBIDDEN, values)
+    return tf.tensor_scatter_nd_update(logits, _places(order), values)
+
+
+def _keep_relatively_probable(logits, min_p):
+    """Keeps the tokens with at least `min_p` times the probability of the most probable one.
+
+    Reference: Nguyen et al. 2024 (arXiv 2407.01082).
+    """
+    probabilities = tf.nn.softmax(logits)
+    lowest = min_p * tf.reduce_max(probabilities, axis=1, keepdims=True)  # [n, 1]
+    return tf.where(probabilities < lowest, FORBIDDEN, logits)
+
+
+def _keep_typical(logits, typical_p):
+    """Keeps the tokens whose information is closest to the entropy, until their sum is reached.
+
+    Reference: Meister et al. 2022 (arXiv 2202.00666).
+    """
+    if typical_p == 1.0:
+        return logits
+    log_probs = tf.nn.log_softmax(logits)
+    products = tf.where(tf.math.is_finite(log_probs), tf.exp(log_probs) * log_probs, 0.0)
+    entropy = -tf.reduce_sum(products, axis=1, keepdims=True)  # [n, 1]
+    distances = tf.abs(-log_probs - entropy)  # [n, V]
+    order = tf.argsort(distances, stable=True)
+    sums = _cumulative(tf.gather(logits, order, batch_dims=1))
+    last = tf.math.count_nonzero(sums < typical_p, axis=1, keepdims=True, dtype=tf.int32)  # [n, 1]
+    last = tf.gather(order, tf.minimum(last, logits.shape[1] - 1), batch_dims=1)
+    return tf.where(distances > tf.gather(distances, last, batch_dims=1), FORBIDDEN, logits)
+
+
+def _cumulative(logits):
+    """Returns the sums of the probabilities from the first token on, float32 `[n, V]`."""
+    # PyTorch's cumsum adds in float64 and rounds each sum to float32.
+    sums = tf.cumsum(tf.cast(tf.nn.softmax(logits), tf.float64), axis=1)
+    return tf.cast(sums, tf.float32)
 
 
 def _places(token_ids):
     """Returns the indices of these tokens in `[n, V]`: `[n, count]` -> `[n, count, 2]`."""
     rows = tf.range(tf.shape(token_ids)[0])[:, tf.newaxis]  # [n, 1]
     return tf.stack([tf.broadcast_to(rows, tf.shape(token_ids)), token_ids], axis=2)
+
+
+_RULES: dict[str, Callable[[tf.Tensor, Any, Known], tf.Tensor]] = {
+    "sequence_bias": _bias_sequences,
+    "encoder_repetition_penalty": _reward_source,
+    "repetition_penalty": _penalize_repetitions,
+    "no_repeat_ngram_size": _forbid_repeated_ngrams,
+    "encoder_no_repeat_ngram_size": _forbid_ngrams_of_source,
+    "bad_words_ids": _forbid_sequences,
+    "min_new_tokens": _forbid_early_end,
+    "allowed_sequences": _allow_sequences,
+    "forced_prefix_ids": _force_prefix,
+}
+_RESTRICTIONS: dict[str, Callable[[tf.Tensor, Any], tf.Tensor]] = {
+    "temperature": _divide_by_temperature,
+    "top_k": _keep_most_probable,
+    "top_p": _keep_nucleus,
+    "min_p": _keep_relatively_probable,
+    "typical_p": _keep_typical,
+}

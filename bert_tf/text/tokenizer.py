@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -168,13 +169,15 @@ class BertTokenizer(Tokenizer):
         patterns = literal_patterns(tokens)
         if self.number_token is not None:
             patterns[NUMBER] = self.token_to_id(self.number_token)
+        options = self._splitter(), self.unk_token, self.max_input_chars_per_word
+        return _graphs_of(tuple(patterns.items()), tuple(self.vocabulary), *options)
+
+    def _splitter(self) -> WordSplitter:
         lowercase, strip_accents = self.lowercase, self.strip_accents
         strip_accents = lowercase if strip_accents is None else strip_accents
         options = self.split_on_cjk, self.errors, self.character_rules
         words = chinese_words(self.segmenter, self.vocabulary, self.character_rules)
-        splitter = WordSplitter(lowercase, strip_accents, *options, words)
-        options = splitter, self.unk_token, self.max_input_chars_per_word
-        return _graphs_of(tuple(patterns.items()), tuple(self.vocabulary), *options)
+        return WordSplitter(lowercase, strip_accents, *options, words)
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "BertTokenizer":
@@ -234,6 +237,12 @@ class BertTokenizer(Tokenizer):
         pieces = tf.gather(tf.constant(self.vocabulary), ids)
         texts = joined_strings(pieces, " ")
         return tf.strings.regex_replace(texts, " " + CONTINUATION, "")
+
+    def as_detokenized(self, text: str) -> str:
+        parts = re.split(r"(\s)", text)
+        words = self._splitter().ragged_words(tf.constant(parts[::2])).to_list()
+        parts[::2] = [b" ".join(of_part).decode() for of_part in words]
+        return "".join(parts)
 
     def continues_word(self) -> np.ndarray:
         """Returns whether each piece of the vocabulary begins with `##`, bool `[V]`."""

@@ -328,6 +328,15 @@ class Tokenizer:
         """Returns the texts, `[B]`, of ids, ragged `[B, (T)]`."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `_joined`.")
 
+    def as_detokenized(self, text: str) -> str:
+        """Returns a text as `detokenize` writes it, even if its words begin or end elsewhere.
+
+        Example:
+            >>> bert_tf.BertTokenizer.from_pretrained("minilm/").as_detokenized("Izers.")
+            'izers .'
+        """
+        return text
+
     def continues_word(self) -> np.ndarray:
         """Returns whether each piece of the vocabulary continues a word, bool `[V]`."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `continues_word`.")

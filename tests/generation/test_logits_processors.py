@@ -5,18 +5,16 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.generation import GenerationConfig
-from bert_tf.generation.logits_processors import process_logits, restrict_logits
+from bert_tf.generation.logits_processors import Known, process_logits, restrict_logits
 from tests.generation import numpy_generation
 
 END = 1
 
 
-def processed(logits, token_ids, position, **options):
+def processed(logits, token_ids, position, ends=(END,), source_ids=(), **options):
     config = GenerationConfig(max_new_tokens=20, **options)
-    token_ids = tf.constant(token_ids, tf.int32)
-    return process_logits(
-        tf.constant(logits), token_ids, tf.constant(position), config, END
-    ).numpy()
+    known = Known(tf.constant(token_ids, tf.int32), tf.constant(position), ends, source_ids)
+    return process_logits(tf.constant(logits), config, known).numpy()
 
 
 def test_ngrams_of_all_sizes():

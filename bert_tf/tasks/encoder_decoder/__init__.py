@@ -1,6 +1,6 @@
 """Sequence-to-sequence models of two BERTs: translation, summarization."""
 
-from bert_tf.base.json_schema import FLAG, integer, may_lack, optional
+from bert_tf.base.json_schema import FLAG, either, integer, list_of, may_lack, optional
 from bert_tf.config import ARGUMENTS
 from bert_tf.models import task_spec
 from bert_tf.models.weight_rows import (
@@ -68,7 +68,7 @@ SPEC = task_spec.TaskSpec(
         "tie_word_embeddings": may_lack(FLAG),
         "share_encoder_decoder_weights": may_lack(FLAG),
         "decoder_start_token_id": optional(integer()),
-        "eos_token_id": optional(integer()),
+        "eos_token_id": optional(either(integer(), list_of(integer(), least=1))),
         "generation_config": task_spec.GENERATION_CONFIG,
     },
     built_with=("decoder_config", "tie_word_embeddings", "share_encoder_decoder_weights"),

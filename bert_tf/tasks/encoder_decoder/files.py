@@ -8,9 +8,10 @@ modeling_bert_generation.py.
 """
 
 import dataclasses
+import os
 
 from bert_tf.base.json_files import read_json
-from bert_tf.base.json_schema import OBJECT, integer, list_of, object_of, optional, text
+from bert_tf.base.json_schema import OBJECT, either, integer, list_of, object_of, optional, text
 from bert_tf.base.tensor_source import RenamedSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError, user_error
@@ -26,15 +27,21 @@ _BIAS, _UNTIED_BIAS = f"{_HEAD}bias", f"{_HEAD}decoder.bias"
 _TOKEN_IDS = ("decoder_start_token_id", "eos_token_id")
 # The decoder's configuration may replace them, as in the `generate` of transformers.
 _TOKEN_IDS_OF_DECODER = ("bos_token_id", "eos_token_id")
+# In transformers, this file is read instead of `config.json` where it exists.
+_GENERATION_FILE = "generation_config.json"
+EOS_TOKEN_ID = optional(either(integer(), list_of(integer(), least=1)))
+_KINDS = dict(zip(_TOKEN_IDS, (optional(integer()), EOS_TOKEN_ID), strict=True))
 # The key of the decoder's `BertConfig.extra` for what this package does not read, such as the
 # settings of a beam search.
 _OTHER_KEYS = "encoder_decoder"
 _FILE = object_of(
     {
         "encoder": OBJECT,
-        "decoder": object_of(dict.fromkeys(_TOKEN_IDS_OF_DECODER, optional(integer()))),
+        "decoder": object_of(
+            dict(zip(_TOKEN_IDS_OF_DECODER, (optional(integer()), EOS_TOKEN_ID), strict=True))
+        ),
         "architectures": optional(list_of(text())),
-        **dict.fromkeys(_TOKEN_IDS, optional(integer())),
+        **_KINDS,
     }
 )
 
@@ -42,6 +49,7 @@ _FILE = object_of(
 class EncoderDecoderFiles(NetworksFiles):
     """`config.json` with two configurations, and tensors of an encoder and a decoder."""
 
+    names = (_GENERATION_FILE,)
     model_type = "encoder-decoder"
     backbone_prefix = _ENCODER_PREFIX
 
@@ -63,9 +71,14 @@ class EncoderDecoderFiles(NetworksFiles):
         others = {
             key: values[key] for key in values if key not in ("encoder", "decoder", *_TOKEN_IDS)
         }
+        generation = os.path.join(os.path.dirname(path), _GENERATION_FILE)
+        if os.path.exists(generation):
+            generation = read_json(generation, object_of(_KINDS), ConfigError)
+        else:
+            generation = {}
         options = {}
         for key, replacement in zip(_TOKEN_IDS, _TOKEN_IDS_OF_DECODER, strict=True):
-            found = (values.get(key), decoder.extra.get(replacement))
+            found = (generation.get(key), values.get(key), decoder.extra.get(replacement))
             options[key] = next((value for value in found if value is not None), None)
         is_tied = decoder.extra.get("tie_word_embeddings")
         options["tie_word_embeddings"] = is_tied is None or is_tied
@@ -100,9 +113,9 @@ class EncoderDecoderFiles(NetworksFiles):
         encoder.update(dict.fromkeys(DECODER_KEYS, False))
         token_ids = {name: getattr(model, name) for name in _TOKEN_IDS}
         if model.tokenizer is not None:
-            token_ids = dict(
-                zip(_TOKEN_IDS, (model.start_token_id, model.end_token_id), strict=True)
-            )
+            defaults = (model.start_token_id, model.end_token_id)
+            for name, default in zip(_TOKEN_IDS, defaults, strict=True):
+                token_ids[name] = default if token_ids[name] is None else token_ids[name]
         return {
             **others,
             **{name: token_id for name, token_id in token_ids.items() if token_id is not None},

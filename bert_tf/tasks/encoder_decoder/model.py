@@ -35,7 +35,8 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
         share_encoder_decoder_weights: Whether encoder and decoder are the same BERT, so that only
             the cross-attention and the output belong to the decoder alone.
         decoder_start_token_id: The first token of the decoder. None means the tokenizer's `[CLS]`.
-        eos_token_id: The last token of a target. None means the tokenizer's `[SEP]`.
+        eos_token_id: The last token of a target, or a list of tokens that end one, of which the
+            model learns to write the first. None means the tokenizer's `[SEP]`.
         tokenizer: See `TaskModel`, for sources and targets.
         max_length: See `TaskModel`, for sources.
         max_target_length: The same for targets.
@@ -77,7 +78,7 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
         tie_word_embeddings: bool = True,
         share_encoder_decoder_weights: bool = False,
         decoder_start_token_id: int | None = None,
-        eos_token_id: int | None = None,
+        eos_token_id: int | list[int] | None = None,
         tokenizer=None,
         max_length: int | None = None,
         max_target_length: int | None = None,
@@ -109,11 +110,15 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
         rule = f"must be in [3, {limit}] (the decoder's max_position_embeddings)"
         fits = longest is None or 3 <= longest <= limit
         require(fits, rule, UserError, max_target_length=longest)
+        if isinstance(self.eos_token_id, (list, tuple)):
+            rule = "must be an id or a list of ids"
+            require(len(self.eos_token_id) > 0, rule, UserError, eos_token_id=self.eos_token_id)
+            self.replace_option("eos_token_id", list(self.eos_token_id))
         for name in ("decoder_start_token_id", "eos_token_id"):
-            token_id = getattr(self, name)
+            value = getattr(self, name)
             rule = f"must be in [0, {config.vocab_size}) (the decoder's vocab_size)"
-            is_valid = token_id is None or 0 <= token_id < config.vocab_size
-            require(is_valid, rule, UserError, **{name: token_id})
+            is_valid = all(0 <= token_id < config.vocab_size for token_id in _ids(value))
+            require(is_valid, rule, UserError, **{name: value})
         if self.tokenizer is not None and self.tokenizer.vocab_size != config.vocab_size:
             raise UserError(
                 "The vocabulary must have as many entries as the decoder's word embeddings: "
@@ -170,28 +175,28 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
 
     @property
     def special_ids(self) -> tuple[int | None, int | None]:
-        """The `decoder_start_token_id` and the `eos_token_id`."""
-        return self.decoder_start_token_id, self.eos_token_id
+        """The `decoder_start_token_id` and the first `eos_token_id`."""
+        return self.decoder_start_token_id, next(iter(_ids(self.eos_token_id)), None)
 
     @property
     def start_token_id(self) -> int:
         """The first token of the decoder."""
-        return self._special_id("decoder_start_token_id", "cls_token_id")
+        return self._special_ids("decoder_start_token_id", "cls_token_id")[0]
 
     @property
-    def end_token_id(self) -> int:
-        """The token after the last word of a target."""
-        return self._special_id("eos_token_id", "sep_token_id")
+    def end_token_ids(self) -> tuple[int, ...]:
+        """The tokens that end a target. The first one follows the targets of training."""
+        return self._special_ids("eos_token_id", "sep_token_id")
 
     @property
     def target_config(self):
         return self.decoder.config
 
-    def _special_id(self, name, of_tokenizer):
-        token_id = getattr(self, name)
-        if token_id is None and self.tokenizer is None:
+    def _special_ids(self, name, of_tokenizer):
+        ids = _ids(getattr(self, name))
+        if not ids and self.tokenizer is None:
             raise UserError(f"`{name}` must be given without a tokenizer. Received: {name}=None")
-        return getattr(self.tokenizer, of_tokenizer) if token_id is None else token_id
+        return ids or (getattr(self.tokenizer, of_tokenizer),)
 
     def memory_of(self, inputs: dict[str, tf.Tensor], training: bool = False):
         """Returns the encoder's vectors of what the backbone takes, `[B, S, H]`, and their mask.
@@ -240,6 +245,11 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
 
     def next_token(self, token_ids, position, state, memory):
         return self.decoder.step(token_ids, position, state, memory)
+
+
+def _ids(value):
+    """Returns an id, a list of ids or None as a tuple."""
+    return tuple(value) if isinstance(value, (list, tuple)) else () if value is None else (value,)
 
 
 def _decoder_config(config, encoder_config) -> BertConfig:

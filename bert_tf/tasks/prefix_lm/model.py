@@ -119,9 +119,9 @@ class BertPrefixLM(TextGenerator, TaskModel):
         return self.tokenizer.sep_token_id
 
     @property
-    def end_token_id(self) -> int:
+    def end_token_ids(self) -> tuple[int]:
         """The token after the last word of a target: `[SEP]`."""
-        return self.start_token_id
+        return (self.start_token_id,)
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
         """Prepacks the kernels of the encoder; see `BertBackbone.prepack_for_inference`.

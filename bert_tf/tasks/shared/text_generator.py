@@ -13,6 +13,9 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.errors import DataError, UserError, require, user_error
 from bert_tf.generation import GeneratedTokens, GenerationConfig, generate
+from bert_tf.generation.decoding import check_ids
+from bert_tf.generation.logits_processors import NO_TOKEN
+from bert_tf.generation.stop_strings import StopAutomaton
 from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE, sorted_batches
 from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.token_inputs import checked_token_inputs
@@ -105,7 +108,7 @@ _SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]
 class TextGenerator(NextWordModel):
     """A base of task models that write text, before `TaskModel` in their bases.
 
-    A subclass has `start_token_id`, `end_token_id` and `longest_target`, the maximum number of
+    A subclass has `start_token_id`, `end_token_ids` and `longest_target`, the maximum number of
     tokens of a target with its start, and the methods `start_decoding` and `next_token`.
     """
 
@@ -117,6 +120,11 @@ class TextGenerator(NextWordModel):
         super().check_options()
         config = GenerationConfig.of(self.generation_config)
         self.replace_option("generation_config", config)
+
+    @property
+    def end_token_id(self) -> int:
+        """The token after the last word of a target, the first of `end_token_ids`."""
+        return self.end_token_ids[0]
 
     @property
     def pad_token_id(self) -> int:
@@ -170,20 +178,22 @@ class TextGenerator(NextWordModel):
             verbose: 1 shows a progress bar.
             **options: The other options of `bert_tf.generation.GenerationConfig`: `num_beams`,
                 `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `repetition_penalty`,
-                `min_new_tokens`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`,
-                `num_return_sequences`. Those that are left out have the values of the model's
-                `generation_config`, if it has one.
+                `encoder_no_repeat_ngram_size`, `encoder_repetition_penalty`, `min_new_tokens`,
+                `eos_token_id`, `stop_strings`, `bad_words_ids`, `sequence_bias`,
+                `allowed_sequences`, `forced_prefix_ids`, `do_sample`, `temperature`, `top_k`,
+                `top_p`, `min_p`, `typical_p`, `seed`, `num_return_sequences`. Those that are left
+                out have the values of the model's `generation_config`, if it has one.
 
         Returns:
             For texts, a list of targets; for one string, its target. A target is a list of strings
-            if `num_return_sequences` is given. For a token dictionary of B sources, the ids, int32
-            `[B * num_return_sequences, max_new_tokens]`, without the start token, with the end
-            token, then the pad token.
+            if `num_return_sequences` is given. End tokens are not in it, stop strings are. For a
+            token dictionary of B sources, the ids, int32 `[B * num_return_sequences,
+            max_new_tokens]`, without the start token, with the end token, then the pad token.
 
         Raises:
             UserError: If there is no tokenizer for texts, the token dictionary is not what the
-                backbone takes, `token_budget` is given for one, or the model writes no such number
-                of tokens.
+                backbone takes, `token_budget` is given for one, the model writes no such number
+                of tokens, or the vocabulary cannot write one of `stop_strings`.
             ConfigError: If an option is out of range, or options contradict each other.
             DataError: If a text is missing, malformed or empty.
 
@@ -213,7 +223,8 @@ class TextGenerator(NextWordModel):
         length = preprocessor.static_length
         for numbers in sorted_batches(rows, token_budget, batch_size, length):
             token_ids = self._generated(rows.batch(numbers, length), config, numbers)
-            found[numbers] = self.written(token_ids).numpy().reshape(-1, copies)
+            texts = self.written(token_ids, config.eos_token_id)
+            found[numbers] = texts.numpy().reshape(-1, copies)
             bar.add(len(numbers))
         found = [[text.decode() for text in texts] for texts in found]
         if copies == 1:
@@ -233,22 +244,29 @@ class TextGenerator(NextWordModel):
         """
         state, memory = self.start_decoding(tokens, config.max_new_tokens)
         num_rows = tf.shape(tokens["token_ids"])[0]
+        mask = self.backbone.padding_mask_of(tokens)
         return generate(
             self.next_token,
             state,
             tf.fill([tokens["token_ids"].shape[0] or num_rows], self.start_token_id),
             config,
             memory=memory,
-            end_id=self.end_token_id,
+            end_id=self.end_token_ids,
             pad_id=self.pad_token_id,
             vocab_size=self.vocab_size,
+            tokenizer=self.tokenizer,
+            source_ids=tf.where(mask, tf.cast(tokens["token_ids"], tf.int32), NO_TOKEN),
             seed=seed,
             row_numbers=row_numbers,
         )
 
-    def written(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """Returns the texts of generated ids `[B, n]`, string `[B]`, in the graph."""
-        token_ids = tf.where(token_ids == self.end_token_id, self.pad_token_id, token_ids)
+    def written(self, token_ids: tf.Tensor, end_ids: tuple[int, ...] | None = None) -> tf.Tensor:
+        """Returns the texts of generated ids `[B, n]`, string `[B]`, in the graph.
+
+        `end_ids` are not written, None means `end_token_ids`.
+        """
+        for end_id in end_ids or self.end_token_ids:
+            token_ids = tf.where(token_ids == end_id, self.pad_token_id, token_ids)
         return with_written_spaces(self.tokenizer.detokenize(token_ids))
 
     def generation_options(
@@ -275,6 +293,8 @@ class TextGenerator(NextWordModel):
         rule = f"must be below the size of the vocabulary, {self.vocab_size}"
         is_valid = config.num_beams == 1 or config.num_beams < self.vocab_size
         require(is_valid, rule, UserError, num_beams=config.num_beams)
+        check_ids(config, self.end_token_ids, self.pad_token_id, self.vocab_size)
+        StopAutomaton.of(config.stop_strings, self.tokenizer, self.vocab_size)
         return config
 
     def _source_preprocessor(self) -> Preprocessor:
@@ -334,4 +354,5 @@ class GeneratedTextModule(ServingModule):
 
     def of_text(self, text):
         tokens = self.model.tokenizer(text, max_length=self.max_length)
-        return {"generated_text": self.model.written(self.of_tokens(tokens)["token_ids"])}
+        token_ids = self.of_tokens(tokens)["token_ids"]
+        return {"generated_text": self.model.written(token_ids, self._config.eos_token_id)}
