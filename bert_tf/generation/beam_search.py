@@ -20,10 +20,11 @@ import tensorflow as tf
 
 from bert_tf.generation.decoding_loop import Decoding, run_loop, take_rows, write_tokens
 from bert_tf.generation.generation_config import NEVER
+from bert_tf.generation.logits_processors import FORBIDDEN
 
-# Matches transformers: added to the scores of what must not be chosen, and the score of a finished
-# sequence that does not exist yet.
-EXCLUDED = -1e9
+# Matches transformers: the score of a finished sequence that does not exist yet. (There, beams that
+# must not be extended have it too, so where few tokens are allowed, they are returned.)
+MISSING = -1e9
 
 
 class Beams(NamedTuple):
@@ -64,9 +65,9 @@ class BeamSearch(Decoding):
         beams = Beams(
             token_ids=token_ids,
             stop_states=self.stops.start(zeros),
-            log_probs=zeros + tf.where(is_first, 0.0, EXCLUDED),
+            log_probs=zeros + tf.where(is_first, 0.0, FORBIDDEN),
             finished_ids=token_ids,
-            finished_scores=zeros + EXCLUDED,
+            finished_scores=zeros + MISSING,
             is_finished=tf.zeros_like(zeros, tf.bool),
             may_improve=tf.ones_like(zeros[:, :1], tf.bool),
         )
@@ -87,9 +88,7 @@ class BeamSearch(Decoding):
         candidates, state = self._candidates(position, beams, state, memory)
         finished = self._finished(position, beams, candidates)
 
-        log_probs = tf.where(
-            candidates.is_end, candidates.log_probs + EXCLUDED, candidates.log_probs
-        )
+        log_probs = tf.where(candidates.is_end, FORBIDDEN, candidates.log_probs)
         log_probs, chosen = tf.math.top_k(log_probs, self.config.num_beams)  # [B, K]
         parents = tf.gather(candidates.beams, chosen, batch_dims=1)  # [B, E] -> [B, K]
         row_starts = tf.range(tf.shape(parents)[0])[:, tf.newaxis] * self.config.num_beams  # [B, 1]
@@ -136,8 +135,7 @@ class BeamSearch(Decoding):
         is_finished = candidates.is_end & is_among_best  # [B, E]
         is_open = self._is_open(beams)[:, tf.newaxis]  # [B, 1]
         scores = candidates.log_probs / self._divisors()[position]
-        scores = tf.where(is_open, scores, scores + EXCLUDED)
-        scores = tf.where(is_finished, scores, scores + EXCLUDED)
+        scores = tf.where(is_open & is_finished, scores, FORBIDDEN)
 
         scores = tf.concat([beams.finished_scores, scores], axis=1)  # [B, K + E]
         scores, chosen = tf.math.top_k(scores, num_beams)  # [B, K]
@@ -160,7 +158,7 @@ class BeamSearch(Decoding):
         length_index = -1 if is_longest_best else position
         possible = beams.log_probs[:, :1] / self._divisors()[length_index]  # [B, 1]
         worst = tf.reduce_min(beams.finished_scores, axis=1, keepdims=True)  # [B, 1]
-        worst = tf.where(beams.is_finished, worst, EXCLUDED)  # [B, K]
+        worst = tf.where(beams.is_finished, worst, MISSING)  # [B, K]
         return beams.may_improve & tf.reduce_any(possible > worst, axis=1, keepdims=True)
 
     def _divisors(self):

@@ -4,7 +4,32 @@ Everything is computed for one row, by a function `logits(token_ids) -> [V]` of 
 its start token.
 """
 
+import re
+
 import numpy as np
+
+
+class Ends:
+    """What ends sequences: tokens, and strings in the text of their pieces."""
+
+    def __init__(self, config, end_id, vocabulary=()):
+        self.ids = config.eos_token_id or (end_id,)
+        # The text has a space before a full stop.
+        self.strings = [re.sub(r"(?<=\S)\.", " .", text) for text in config.stop_strings or ()]
+        self.vocabulary = vocabulary
+
+    def __call__(self, token_ids):
+        text = "".join(
+            added_text(self.vocabulary[token_id]) for token_id in token_ids if self.strings
+        )
+        return token_ids[-1] in self.ids or any(string in text for string in self.strings)
+
+
+def added_text(piece):
+    """What a piece of WordPiece adds to a text."""
+    if piece in ("[CLS]", "[SEP]", "[PAD]"):
+        return ""
+    return piece[2:] if piece.startswith("##") else f" {piece}"
 
 
 def log_softmax(logits):
@@ -13,21 +38,47 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def processed(scores, token_ids, config, end_id):
+def contains(sequence, part):
+    return any(sequence[i : i + len(part)] == part for i in range(len(sequence) - len(part) + 1))
+
+
+def penalized(scores, token_ids, penalty):
+    for token_id in set(token_ids):
+        scores[token_id] *= penalty if scores[token_id] < 0 else 1 / penalty
+
+
+def processed(scores, token_ids, config, end_ids, source=()):
     """The scores of the next token after a sequence, with the rules of the configuration."""
     scores = np.array(scores, np.float64)
-    for token_id in set(token_ids):
-        penalty = config.repetition_penalty
-        scores[token_id] *= penalty if scores[token_id] < 0 else 1 / penalty
-    size = config.no_repeat_ngram_size
-    if size:
-        ngrams = {tuple(token_ids[i : i + size]) for i in range(len(token_ids) - size + 1)}
-        last = token_ids[len(token_ids) + 1 - size :]
-        for token_id in range(len(scores)):
-            if (*last, token_id) in ngrams:
-                scores[token_id] = -np.inf
-    if len(token_ids) - 1 < config.min_new_tokens:
-        scores[end_id] = -np.inf
+    every = range(len(scores))
+    token_ids, source = list(map(int, token_ids)), list(map(int, source))
+
+    def completes(sequence, token_id):
+        return [*token_ids, token_id][-len(sequence) :] == list(sequence)
+
+    def forbid(is_forbidden):
+        scores[[token_id for token_id in every if is_forbidden(token_id)]] = -np.inf
+
+    for sequence, bias in config.sequence_bias or ():
+        scores[sequence[-1]] += bias * completes(sequence, sequence[-1])
+    penalized(scores, source, 1 / config.encoder_repetition_penalty)
+    penalized(scores, token_ids, config.repetition_penalty)
+    sizes = config.no_repeat_ngram_size, config.encoder_no_repeat_ngram_size
+    for size, text in zip(sizes, (token_ids, source)):
+        if 0 < size <= len(token_ids) + 1:
+            last = token_ids[len(token_ids) + 1 - size :]
+            forbid(lambda token_id, last=last, text=text: contains(text, [*last, token_id]))
+    for sequence in config.bad_words_ids or ():
+        forbid(lambda token_id, sequence=sequence: completes(sequence, token_id))
+    new = token_ids[1:]
+    if len(new) < config.min_new_tokens:
+        forbid(lambda token_id: token_id in end_ids)
+    if config.allowed_sequences:
+        allowed = [[*sequence, end_ids[0]] for sequence in config.allowed_sequences]
+        forbid(lambda i: all(a[: len(new) + 1] != [*new, i] for a in allowed))
+    if len(new) < len(config.forced_prefix_ids or ()):
+        scores[:] = -np.inf
+        scores[config.forced_prefix_ids[len(new)]] = 0
     return scores
 
 
@@ -40,39 +91,57 @@ def distribution(logits, config):
     if config.top_p not in (None, 1.0):
         sums = np.cumsum(np.exp(log_softmax(logits[order])))
         order = np.append(order[:-1][sums[:-1] > 1 - config.top_p], order[-1])
+    if config.min_p is not None:
+        probabilities = np.exp(log_softmax(logits[order]))
+        order = order[probabilities >= config.min_p * probabilities.max()]
+    if config.typical_p not in (None, 1.0):
+        log_probs = log_softmax(logits[order])
+        order, log_probs = order[log_probs > -np.inf], log_probs[log_probs > -np.inf]
+        entropy = -(np.exp(log_probs) * log_probs).sum()
+        distances = np.abs(-log_probs - entropy)
+        nearest = np.argsort(distances, kind="stable")
+        sums = np.cumsum(np.exp(log_probs[nearest]))
+        last = nearest[min((sums < config.typical_p).sum(), len(nearest) - 1)]
+        order = order[distances <= distances[last]]
     result = np.zeros_like(logits)
     result[order] = np.exp(log_softmax(logits[order]))
     return result
 
 
-def extend(logits, start_id, config, end_id, random_numbers=None):
+def extend(logits, start_id, config, ends, random_numbers=None, source=()):
     """The tokens that are chosen one after the other, by random numbers or the most probable."""
     token_ids = [start_id]
     for index in range(config.max_new_tokens):
-        scores = processed(logits(token_ids), token_ids, config, end_id)
-        if random_numbers is None:
+        scores = processed(logits(token_ids), token_ids, config, ends.ids, source)
+        if random_numbers is None or scores.max() == -np.inf:
             chosen = int(np.argmax(scores))
         else:
             sums = np.cumsum(distribution(scores, config))
             chosen = int(np.searchsorted(sums, random_numbers[index], side="right"))
         token_ids.append(chosen)
-        if chosen == end_id:
+        if ends(token_ids[1:]):
             break
     return token_ids[1:]
 
 
-def search_beams(logits, start_id, config, end_id):
+def search_beams(logits, start_id, config, ends, source=()):
     """The finished sequences and their scores, the best first."""
     beams, finished = [(0.0, [start_id])], []
     for length in range(1, config.max_new_tokens + 1):
         candidates = []
         for total, token_ids in beams:
-            scores = processed(log_softmax(logits(token_ids)), token_ids, config, end_id)
-            candidates += [(total + score, [*token_ids, i]) for i, score in enumerate(scores)]
-        candidates = sorted(candidates, key=lambda found: -found[0])[: 2 * config.num_beams]
+            scores = log_softmax(logits(token_ids))
+            scores = processed(scores, token_ids, config, ends.ids, source)
+            candidates += [
+                (total + score, [*token_ids, i])
+                for i, score in enumerate(scores)
+                if score > -np.inf
+            ]
+        count = config.num_beams * (1 + len(ends.ids))
+        candidates = sorted(candidates, key=lambda found: -found[0])[:count]
         beams = []
         for rank, (total, token_ids) in enumerate(candidates):
-            if token_ids[-1] != end_id and length < config.max_new_tokens:
+            if not ends(token_ids[1:]) and length < config.max_new_tokens:
                 beams.append((total, token_ids))
             elif rank < config.num_beams:
                 finished.append((total / length**config.length_penalty, token_ids[1:]))
@@ -84,4 +153,5 @@ def search_beams(logits, start_id, config, end_id):
             possible = beams[0][0] / best_length**config.length_penalty
             if config.early_stopping is True or possible <= finished[-1][0]:
                 break
-    return finished
+    missing = [(-1e9, [])] * (config.num_beams - len(finished))
+    return finished + missing

@@ -7,23 +7,44 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone
-from bert_tf.errors import ConfigError
+from bert_tf import BertBackbone, BertTokenizer
+from bert_tf.errors import ConfigError, UserError
 from bert_tf.generation import GenerationConfig, generate
 from bert_tf.generation.decoding import uniform_numbers
 from tests.generation import numpy_generation
 from tests.generation.random_configs import random_config
-from tests.generation.table_model import END, PAD, VOCAB_SIZE, TableModel
+from tests.generation.table_model import END, PAD, VOCAB_SIZE, VOCABULARY, TableModel
 
 STARTS = [5, 9, 5, 7]
 STATES = [0, 11, 3, 60]
 IDS = dict(end_id=END, pad_id=PAD, vocab_size=VOCAB_SIZE)
+SOURCES = np.array([[-1, 5, 6, 7, 8], [9, 9, 10, -1, -1], [5, 6, 7, 11, 12], [20, 6, 9, -1, -1]])
 CONFIGS = [
     GenerationConfig(max_new_tokens=9, repetition_penalty=1.2),
     GenerationConfig(max_new_tokens=9, do_sample=True, top_k=9, top_p=0.9, num_return_sequences=2),
     GenerationConfig(max_new_tokens=9, num_beams=3, no_repeat_ngram_size=2, min_new_tokens=2),
 ]
 each_method = pytest.mark.parametrize("config", CONFIGS, ids=["greedy", "sampling", "beams"])
+RULES = dict(
+    eos_token_id=[END, 14],
+    stop_strings=["aba", "c b"],
+    encoder_no_repeat_ngram_size=2,
+    encoder_repetition_penalty=1.3,
+    bad_words_ids=[[5, 6], [7]],
+    sequence_bias=[[[8, 9], 3.0], [[6], 1.0]],
+    forced_prefix_ids=[20],
+)
+ALL_RULES = [
+    dataclasses.replace(CONFIGS[1], **RULES, min_p=0.01, typical_p=0.95),
+    dataclasses.replace(CONFIGS[2], **RULES),
+    GenerationConfig(max_new_tokens=9, allowed_sequences=[[5, 6, 7], [5, 8], [9]]),
+]
+all_rules = pytest.mark.parametrize("config", ALL_RULES, ids=["sampling", "beams", "allowed"])
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return BertTokenizer(VOCABULARY, lowercase=False)
 
 
 def ours(model, config, starts=STARTS, states=STATES, **options):
@@ -33,10 +54,12 @@ def ours(model, config, starts=STARTS, states=STATES, **options):
 def expected(model, config):
     """The sequences and, of beam search, the scores of the reference."""
     found, scores = [], []
+    ends = numpy_generation.Ends(config, END, VOCABULARY)
     for row, (start, state) in enumerate(zip(STARTS, STATES)):
         logits = lambda ids, state=state: model.logits(ids, state)  # noqa: E731
+        source = [token_id for token_id in SOURCES[row] if token_id >= 0]
         if config.num_beams > 1:
-            best = numpy_generation.search_beams(logits, start, config, END)
+            best = numpy_generation.search_beams(logits, start, config, ends, source)
             for score, sequence in best[: config.num_return_sequences]:
                 found.append(sequence)
                 scores.append(score)
@@ -46,17 +69,17 @@ def expected(model, config):
             if config.do_sample:
                 stream = tf.constant([row + 2**32 * copy], tf.int64)
                 numbers = uniform_numbers(config.seed, stream, config.max_new_tokens)[0].numpy()
-            found.append(numpy_generation.extend(logits, start, config, END, numbers))
+            found.append(numpy_generation.extend(logits, start, config, ends, numbers, source))
     return [ids + [PAD] * (config.max_new_tokens - len(ids)) for ids in found], scores
 
 
-def test_random_configurations(is_full):
+def test_random_configurations(is_full, tokenizer):
     # In case 1172, a row that cannot improve any longer waits for another one.
     for case in range(1500) if is_full else (*range(40), 1172):
         generator = np.random.default_rng(case)
         model = TableModel(case, end_logit=generator.choice([-2.0, 1.0, 3.0]))
         config = random_config(generator)
-        found = ours(model, config)
+        found = ours(model, config, tokenizer=tokenizer, source_ids=SOURCES)
         sequences, scores = expected(model, config)
         assert found.token_ids.numpy().tolist() == sequences, (case, config)
         if config.num_beams > 1:
@@ -104,6 +127,44 @@ def test_rows_do_not_depend_on_each_other(config):
     for index, row in enumerate(rows):
         alone = ours(model, config, STARTS[index:][:1], STATES[index:][:1], row_numbers=[index])
         np.testing.assert_array_equal(alone.token_ids, row)
+
+
+@all_rules
+def test_rules_in_a_graph(config, tokenizer, tmp_path):
+    """Eagerly, in a graph, with XLA and in a SavedModel: the sequences of the reference."""
+    model, module = TableModel(end_logit=-1.0), tf.Module()
+    specs = [tf.TensorSpec([None], tf.int32)] * 2 + [tf.TensorSpec([None, None], tf.int32)]
+
+    def decode(starts, states, sources):
+        options = dict(tokenizer=tokenizer, source_ids=sources)
+        return {"token_ids": ours(model, config, starts, states, **options).token_ids}
+
+    features = [tf.constant(values, tf.int32) for values in (STARTS, STATES, SOURCES)]
+    sequences, _ = expected(model, config)
+    assert decode(*features)["token_ids"].numpy().tolist() == sequences
+    module.decode = tf.function(decode, input_signature=specs)
+    tf.saved_model.save(module, tmp_path)
+    for function in (tf.saved_model.load(tmp_path).decode, tf.function(decode, jit_compile=True)):
+        np.testing.assert_array_equal(function(*features)["token_ids"], sequences)
+
+
+def test_a_sequence_ends_with_any_end_token_or_stop_string(tokenizer):
+    model, ended = TableModel(end_logit=0.0, allowed=np.delete(np.arange(24), PAD)), set()
+    for num_beams in (1, 4):
+        config = GenerationConfig(
+            12, eos_token_id=[END, 14, 9], stop_strings=["aba"], num_beams=num_beams
+        )
+        starts, states = np.full(200, 5), np.arange(200, dtype=np.int32)
+        found = ours(model, config, starts, states, tokenizer=tokenizer).token_ids.numpy()
+        ends = numpy_generation.Ends(config, END, VOCABULARY)
+        for row in found.tolist():
+            length = 12
+            while length > 1 and row[length - 1] == PAD:
+                length -= 1
+            ended.add(row[length - 1] if row[length - 1] in ends.ids else "other")
+            assert not any(ends(row[:n]) for n in range(1, length))
+            assert length == 12 or ends(row[:length])
+    assert ended == {END, 14, 9, "other"}
 
 
 def test_ends_when_all_sequences_are_finished():
@@ -230,8 +291,33 @@ def test_seeds():
         ),
         ({"pad_id": -1}, "`pad_id` must be at least 0 and below `vocab_size`. Received: pad_id=-1"),
         ({"vocab_size": 3}, "`num_beams` must be below `vocab_size`. Received: num_beams=3"),
+        ({"end_id": [1, 24]}, "`end_id` must be at least 0 and below `vocab_size`. Received: end_"),
+        ({"end_id": range(24)}, "`end_id` must have fewer ids than `vocab_size`"),
     ],
 )
 def test_impossible_arguments_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         generate(TableModel().step, tf.constant([0]), [1], CONFIGS[2], **{**IDS, **changes})
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"eos_token_id": [3, 24]}, "`eos_token_id` must be at least 0 and below `vocab_size`"),
+        (
+            {"bad_words_ids": [[4, 99]]},
+            "`bad_words_ids` must be .* Received: bad_words_ids=99, voc",
+        ),
+        ({"bad_words_ids": [[4], [END]]}, "`bad_words_ids` must not be only an end token"),
+        ({"sequence_bias": [[[30], 1.0]]}, "`sequence_bias` must be at least 0 and below"),
+        ({"allowed_sequences": [[1], [2, 25]]}, "`allowed_sequences` must be at least 0 and below"),
+        ({"forced_prefix_ids": [24]}, "`forced_prefix_ids` must be at least 0 and below"),
+        ({"stop_strings": "a"}, "`tokenizer` must be given with `stop_strings`"),
+        ({"encoder_repetition_penalty": 2.0}, "must not be set without `source_ids`. Received: en"),
+        ({"encoder_no_repeat_ngram_size": 2}, "must not be set without `source_ids`. Received: en"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    config = GenerationConfig(9, **options)
+    with pytest.raises(UserError, match=message):
+        generate(TableModel().step, tf.constant([0]), [1], config, **IDS)

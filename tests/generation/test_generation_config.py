@@ -1,5 +1,8 @@
 """`GenerationConfig` refuses what is out of range, without effect or contradictory."""
 
+import dataclasses
+import json
+
 import pytest
 
 from bert_tf.errors import ConfigError
@@ -31,6 +34,30 @@ from bert_tf.generation import GenerationConfig
         ({"early_stopping": True}, "`early_stopping` must be False, the default, without"),
         ({"num_return_sequences": 2}, "without `do_sample`. Received: num_return_sequences=2"),
         ({"num_return_sequences": 3, "num_beams": 2}, "must be at most `num_beams`"),
+        ({"eos_token_id": -1}, "`eos_token_id` must be an integer in .* Received: eos_token_id=-1"),
+        ({"eos_token_id": []}, "`eos_token_id` must be .* a list of 1 to"),
+        ({"eos_token_id": [3, "4"]}, r"`eos_token_id\[1\]` must be an integer in"),
+        ({"stop_strings": ""}, "`stop_strings` must be a string with a character, or a list of 1"),
+        ({"stop_strings": ["a", 5]}, r"`stop_strings\[1\]` must be a string with a character"),
+        ({"bad_words_ids": [[]]}, r"`bad_words_ids\[0\]` must be a list of 1 to"),
+        ({"bad_words_ids": [5]}, r"`bad_words_ids\[0\]` must be a list of 1 to"),
+        ({"sequence_bias": [[[5]]]}, r"`sequence_bias\[0\]` must be a pair of a list of ids and a"),
+        ({"sequence_bias": {(5,): 1.0}}, "`sequence_bias` must be a list of 1 to"),
+        ({"sequence_bias": [[[5], float("inf")]]}, r"`sequence_bias\[0\]\[1\]` must be a finite"),
+        ({"allowed_sequences": []}, "`allowed_sequences` must be a list of 1 to"),
+        ({"allowed_sequences": [[5] * 11]}, "`max_new_tokens` must be at least 11, the length of"),
+        ({"forced_prefix_ids": 5}, "`forced_prefix_ids` must be a list of 1 to"),
+        ({"forced_prefix_ids": [5] * 11}, "`max_new_tokens` must be at least 11, the length of `f"),
+        (
+            {"forced_prefix_ids": [5], "allowed_sequences": [[5]]},
+            "`forced_prefix_ids` must be None with `allowed_sequences`. Received: forced_",
+        ),
+        ({"encoder_no_repeat_ngram_size": -1}, "`encoder_no_repeat_ngram_size` must be an integer"),
+        ({"encoder_repetition_penalty": 0}, "`encoder_repetition_penalty` must be a finite number"),
+        ({"min_p": 0.1}, "`min_p` must be None, the default, without do_sample=True"),
+        ({"typical_p": 0.1}, "`typical_p` must be None, the default, without do_sample=True"),
+        ({"do_sample": True, "min_p": 0.0}, "`min_p` must be a number above 0 and at most 1"),
+        ({"do_sample": True, "typical_p": 1.1}, "`typical_p` must be a number above 0 and at"),
     ],
 )
 def test_refused(options, message):
@@ -41,3 +68,21 @@ def test_refused(options, message):
 def test_accepted():
     GenerationConfig(1, num_beams=4, num_return_sequences=4, early_stopping="never")
     GenerationConfig(1, do_sample=True, top_k=50, top_p=1, num_return_sequences=7)
+
+
+def test_lists_are_tuples():
+    """A configuration is a key, and reads what JSON made of it."""
+    options = dict(
+        eos_token_id=[3, 5],
+        stop_strings="a",
+        bad_words_ids=[[5], [6, 7]],
+        sequence_bias=[[[5, 6], 1.0]],
+        allowed_sequences=[[5], [6]],
+    )
+    config = GenerationConfig(9, **options)
+    assert config.stop_strings == ("a",) and config.sequence_bias == (((5, 6), 1.0),)
+    assert GenerationConfig(9, eos_token_id=3).eos_token_id == (3,)
+    stored = json.loads(json.dumps(dataclasses.asdict(config)))
+    assert GenerationConfig.of(stored) == config and hash(config) == hash(
+        dataclasses.replace(config)
+    )

@@ -29,7 +29,7 @@ def test_ngrams_of_all_sizes():
             config = GenerationConfig(max_new_tokens=20, no_repeat_ngram_size=size)
             for row in range(16):
                 known = token_ids[row, : position + 1].tolist()
-                expected = numpy_generation.processed(logits[row], known, config, END)
+                expected = numpy_generation.processed(logits[row], known, config, (END,))
                 np.testing.assert_array_equal(found[row], expected.astype(np.float32))
         num_forbidden.append(int(np.isneginf(found).sum()))
     assert num_forbidden[0] > num_forbidden[1] > num_forbidden[3] > num_forbidden[5] == 0

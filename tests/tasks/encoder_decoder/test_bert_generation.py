@@ -180,11 +180,7 @@ def test_special_tokens_of_the_decoder(directory, changes, expected, tmp_path):
         ("decoder", {"model_type": "roberta"}, "`model_type` must be 'bert' or 'bert-generation'"),
         ("decoder", {"is_decoder": False}, "`decoder.is_decoder` .* must be true"),
         ("decoder", {"tie_word_embeddings": False}, "missing: decoder.lm_head.decoder.weight"),
-        (
-            "decoder",
-            {"eos_token_id": [1, "2"]},
-            r"`decoder.eos_token_id\[1\]` .* must be an integer",
-        ),
+        ("decoder", {"eos_token_id": [1, "2"]}, r"`decoder.eos_token_id\[1\]` .* must be an int"),
         ("decoder", {"hidden_act": "mish"}, "`decoder.hidden_act` .* must be one of"),
         ("decoder", {"vocab_size": 65}, r"decoder.lm_head.bias: expected shape \[65\], rec"),
     ],
