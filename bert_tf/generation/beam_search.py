@@ -105,7 +105,7 @@ class BeamSearch(Decoding):
         """Returns the `BeamCandidates` and the state of the model after the step."""
         num_beams, vocab_size = self.config.num_beams, self.vocab_size
         sequences = tf.reshape(beams.token_ids, [-1, beams.token_ids.shape[2]])  # -> [B * K, S]
-        log_probs, state = self.next_logits(  # [B * K, V]
+        log_probs, state, _ = self.next_logits(  # [B * K, V]
             sequences, position, state, memory, tf.nn.log_softmax
         )
         log_probs = tf.reshape(log_probs, [-1, num_beams, vocab_size])  # -> [B, K, V]

@@ -1,4 +1,4 @@
-"""`generate`: from start tokens to sequences of tokens, by beam search or one choice per step."""
+"""`generate`: from start tokens to sequences of tokens, by a search or one choice per step."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf.errors import require
 from bert_tf.generation.beam_search import BeamSearch
+from bert_tf.generation.contrastive_search import ContrastiveSearch
 from bert_tf.generation.decoding_loop import (
     Decoding,
     DecodingStep,
@@ -72,8 +73,10 @@ def generate(
             last token of each of the n sequences, int32 `[n]`, its position, a scalar int32 (the
             start token has position 0), the state and the memory. It returns the logits of the next
             token, float `[n, V]`, and the next state, which has the same structure, dtypes and
-            static shapes. Both n and the number of rows in the memory may become smaller; there are
-            always K sequences for each row of the memory, one row after the other.
+            static shapes; and, for `penalty_alpha`, the vectors of the tokens, float `[n, H]`.
+            There are at most `config.num_steps` steps. Both n and the number of rows in the memory
+            may become smaller; there are always K sequences for each row of the memory, one row
+            after the other.
         state: The state before the start tokens: a nest of tensors with B rows, `()` for none. The
             step gets it with `n = B * K` rows.
         start_ids: The token that each sequence begins with, below V, int32 `[B]`. It is not
@@ -122,6 +125,7 @@ def generate(
     start_ids = tf.convert_to_tensor(start_ids, tf.int32)
     batch = start_ids.shape[0] if start_ids.shape[0] is not None else tf.shape(start_ids)[0]
     copies = num_returned if config.do_sample else num_beams
+    copies = config.top_k if config.penalty_alpha else copies
     rows = tf.range(batch * copies) // copies  # [n]: 0, 0, …, 1, 1, …
     state = take_rows(state, rows)
     start_ids = tf.gather(start_ids, rows)[:, tf.newaxis]  # [B] -> [n, 1]
@@ -130,7 +134,9 @@ def generate(
     token_ids = tf.reshape(token_ids, [batch, copies, length])  # [n, S] -> [B, K, S]
 
     decoding = (step, config, end_ids, pad_id, vocab_size, stops)
-    if num_beams > 1:
+    if config.penalty_alpha:
+        token_ids, scores = ContrastiveSearch(*decoding).run(state, memory, token_ids), None
+    elif num_beams > 1:
         token_ids, scores = BeamSearch(*decoding).run(state, memory, token_ids)
         token_ids = token_ids[:, :num_returned]  # [B, num_return_sequences, S]
         scores = tf.reshape(scores[:, :num_returned], [-1])
@@ -144,7 +150,7 @@ def generate(
             random_numbers = uniform_numbers(seed, streams, config.max_new_tokens)
             random_numbers = tf.reshape(random_numbers, [batch, copies, -1])  # [n, S - 1] ->
         token_ids = TokenChoice(*decoding).run(state, memory, token_ids, random_numbers)
-    # The start tokens are left out: [B, K, S] -> [B * K, S - 1]
+    # The start tokens are left out: [B, copies, S] -> [B * copies, S - 1]
     return GeneratedTokens(tf.reshape(token_ids[:, :, 1:], [-1, length - 1]), scores)
 
 
@@ -171,6 +177,9 @@ def check_ids(
     num_beams, num_ends = config.num_beams, len(end_ids)
     is_enough = num_beams == 1 or num_beams < vocab_size
     require(is_enough, "must be below `vocab_size`", num_beams=num_beams, vocab_size=vocab_size)
+    most = (config.top_k or 0) if config.penalty_alpha else 0
+    rule = "must be at most `vocab_size` with `penalty_alpha`"
+    require(most <= vocab_size, rule, top_k=config.top_k, vocab_size=vocab_size)
     is_enough = num_ends < vocab_size
     require(is_enough, "must have fewer ids than `vocab_size`", end_id=end_ids)
 
@@ -220,7 +229,7 @@ class TokenChoice(Decoding):
         token_ids = sequences.token_ids  # [B, K, S]
         copies, length = token_ids.shape[1:]
         flat_ids = tf.reshape(token_ids, [-1, length])  # [B, K, S] -> [n, S]
-        logits, state = self.next_logits(flat_ids, position, state, memory)
+        logits, state, _ = self.next_logits(flat_ids, position, state, memory)
         if isinstance(sequences.random_numbers, tuple):
             chosen = _first_of_the_largest(logits)
         else:

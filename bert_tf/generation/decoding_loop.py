@@ -15,8 +15,9 @@ from bert_tf.generation.logits_processors import Known, process_logits
 from bert_tf.generation.stop_strings import StopAutomaton
 from bert_tf.ops.native import needs_static_shapes
 
-# (token_ids int32 [n], position scalar int32, state, memory) -> (logits [n, V], state)
-DecodingStep = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
+# (token_ids int32 [n], position scalar int32, state, memory) -> (logits [n, V], state) or
+# (logits [n, V], state, vectors [n, H])
+DecodingStep = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple]
 
 
 class Memory(NamedTuple):
@@ -56,15 +57,16 @@ class Decoding:
         state: Any,
         memory: Memory,
         transformed: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
-    ) -> tuple[tf.Tensor, Any]:
+    ) -> tuple[tf.Tensor, Any, tf.Tensor | None]:
         """Calls the step with the tokens at `position` of sequences int32 `[n, S]`.
 
         Returns:
-            The processed logits float32 `[n, V]`, transformed before; and the state after the step,
-            in a graph with the same static shapes as before, which a loop requires.
+            The processed logits float32 `[n, V]`, transformed before; the state after the step, in
+            a graph with the same static shapes as before, which a loop requires; and the vectors
+            `[n, H]` of the tokens, or None if the step does not return them.
         """
         last_ids = tf.gather(token_ids, position, axis=1)
-        logits, after = self.step(last_ids, position, state, memory.of_model)
+        logits, after, *vectors = self.step(last_ids, position, state, memory.of_model)
         tf.nest.assert_same_structure(state, after)
         if not tf.executing_eagerly():
             after = tf.nest.map_structure(
@@ -77,7 +79,7 @@ class Decoding:
             copies = tf.shape(token_ids)[0] // tf.shape(source_ids)[0]
             source_ids = tf.repeat(source_ids, copies, axis=0)  # [m, T] -> [n, T]
         known = Known(token_ids, position, self.end_ids, source_ids)
-        return process_logits(logits, self.config, known), after
+        return process_logits(logits, self.config, known), after, next(iter(vectors), None)
 
     def ends(self, token_ids: tf.Tensor, stop_states: tf.Tensor) -> tf.Tensor:
         """Returns whether sequences end with tokens int32 `[...]`, after which are these states."""

@@ -46,6 +46,7 @@ _KINDS = {
     "sequence_bias": optional(list_of(_BIAS, least=1)),
     "allowed_sequences": optional(list_of(_IDS, least=1)),
     "forced_prefix_ids": optional(_IDS),
+    "penalty_alpha": optional(_SHARE),
     "do_sample": FLAG,
     "temperature": _POSITIVE,
     "top_k": optional(integer(1)),
@@ -73,7 +74,7 @@ GENERATION_ARGUMENTS = object_of(
 
 @dataclasses.dataclass(frozen=True)
 class GenerationConfig:
-    """How the next tokens are chosen: greedy decoding, sampling or beam search.
+    """How the next tokens are chosen: greedy decoding, sampling, beam or contrastive search.
 
     The names and their meanings are those of transformers. There are four differences. Options
     without an effect are refused, where transformers warns. `top_k` is off by default, where
@@ -112,9 +113,13 @@ class GenerationConfig:
             last id where the others precede it.
         allowed_sequences: Sequences of ids of which the result must be one, before the end token.
         forced_prefix_ids: The ids of the first tokens of every result.
+        penalty_alpha: Contrastive search: each token is the one of the `top_k` most probable with
+            the best score, its probability times `1 - penalty_alpha`, minus `penalty_alpha` times
+            its greatest similarity to a token before.
         do_sample: Whether to draw the tokens at random by their probabilities.
         temperature: The logits are divided by it before sampling.
-        top_k: Sampling draws from this number of most probable tokens. None means all tokens.
+        top_k: Sampling draws from this number of most probable tokens, and contrastive search
+            chooses from it. None means all tokens.
         top_p: Sampling draws from the most probable tokens whose probabilities reach this sum. None
             or 1 means all tokens.
         min_p: Sampling draws from the tokens with at least this part of the probability of the most
@@ -135,7 +140,8 @@ class GenerationConfig:
     Reference: Holtzman et al. 2020, "The curious case of neural text degeneration" (arXiv
     1904.09751), for `top_p`; Nguyen et al. 2024 (arXiv 2407.01082), for `min_p`; Meister et al.
     2022, "Locally typical sampling" (arXiv 2202.00666), for `typical_p`; Keskar et al. 2019, "CTRL"
-    (arXiv 1909.05858), for `repetition_penalty`; Wu et al. 2016 (arXiv 1609.08144), section 7, for
+    (arXiv 1909.05858), for `repetition_penalty`; Su et al. 2022 (arXiv 2202.06417), for
+    `penalty_alpha`; Wu et al. 2016 (arXiv 1609.08144), section 7, for
     `length_penalty`; De Cao et al. 2021 (arXiv 2010.00904), for `allowed_sequences`.
     """
 
@@ -154,6 +160,7 @@ class GenerationConfig:
     sequence_bias: list[tuple[list[int], float]] | None = None
     allowed_sequences: list[list[int]] | None = None
     forced_prefix_ids: list[int] | None = None
+    penalty_alpha: float | None = None
     do_sample: bool = False
     temperature: float = 1.0
     top_k: int | None = None
@@ -191,8 +198,15 @@ class GenerationConfig:
         else:
             rule = "must be at most `num_beams` without `do_sample`"
             require(copies <= beams, rule, num_return_sequences=copies, num_beams=beams)
-            names = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed")
-            self._refuse("do_sample=True", *names)
+            self._refuse("do_sample=True", "temperature", "top_p", "min_p", "typical_p", "seed")
+        if self.penalty_alpha:
+            is_alone = beams == 1 and not self.do_sample
+            others = {"num_beams": beams, "do_sample": self.do_sample}
+            require(is_alone, "must be 1 and False with `penalty_alpha`", **others)
+            rule = "must be at least 2 with `penalty_alpha`"
+            require(self.top_k is not None and self.top_k > 1, rule, top_k=self.top_k)
+        elif not self.do_sample:
+            self._refuse("do_sample=True or `penalty_alpha`", "top_k")
         if beams == 1:
             self._refuse("`num_beams` above 1", "length_penalty", "early_stopping")
         if self.allowed_sequences:
@@ -206,6 +220,12 @@ class GenerationConfig:
             most = len(self.forced_prefix_ids)
             rule = f"must be at least {most}, the length of `forced_prefix_ids`"
             require(most <= longest, rule, max_new_tokens=longest)
+
+    @property
+    def num_steps(self) -> int:
+        """The maximum number of tokens that the model reads, with the start token."""
+        # Contrastive search chooses the last token by its vector.
+        return self.max_new_tokens + bool(self.penalty_alpha)
 
     def _refuse(self, needed, *names):
         """Refuses options that have no effect without what is `needed`."""

@@ -159,7 +159,8 @@ class BertDecoder(ConfiguredLayer):
             state, memory: What `start` returned, or the last `step`, with n rows.
 
         Returns:
-            The logits of the next words, float32 `[n, V]`, and the next state.
+            The logits of the next words, float32 `[n, V]`; the next state; and the vectors of the
+            tokens, from which the logits are computed, `[n, H]`.
         """
         position = tf.convert_to_tensor(position, tf.int32)
         positions = tf.fill(tf.shape(token_ids), position)
@@ -168,7 +169,7 @@ class BertDecoder(ConfiguredLayer):
         for block, cache, known in zip(self.blocks, state, memory["blocks"], strict=True):
             rows, cache = block.step(rows, position, cache, known, memory["mask"])
             caches.append(cache)
-        return self.logits(rows, words), caches
+        return self.logits(rows, words), caches, rows
 
     def dense_layers(self) -> dict[str, Dense]:
         """Returns the dense layers of the blocks and the head by their paths in the decoder."""

@@ -155,3 +155,31 @@ def search_beams(logits, start_id, config, ends, source=()):
                 break
     missing = [(-1e9, [])] * (config.num_beams - len(finished))
     return finished + missing
+
+
+def contrastive_scores(probabilities, vectors, before, alpha):
+    """The scores of candidates `[K]`, by their vectors `[K, H]` and those before `[T, H]`."""
+
+    def units(values):
+        values = np.asarray(values, np.float64)
+        return values / np.linalg.norm(values, axis=1, keepdims=True)
+
+    penalties = (units(vectors) @ units(before).T).max(axis=1)
+    return (1 - alpha) * np.asarray(probabilities) - alpha * penalties
+
+
+def search_contrastively(logits, vectors, start_id, config, ends, source=()):
+    """The sequence of contrastive search; `vectors(token_ids)` are those of its tokens."""
+    token_ids = [start_id]
+    for _ in range(config.max_new_tokens):
+        scores = processed(logits(token_ids), token_ids, config, ends.ids, source)
+        probabilities = np.exp(log_softmax(scores))
+        candidates = np.argsort(-probabilities, kind="stable")[: config.top_k]
+        found = [vectors([*token_ids, candidate])[-1] for candidate in candidates]
+        scores = contrastive_scores(
+            probabilities[candidates], found, vectors(token_ids), config.penalty_alpha
+        )
+        token_ids.append(int(candidates[np.argmax(scores)]))
+        if ends(token_ids[1:]):
+            break
+    return token_ids[1:]

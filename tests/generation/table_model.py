@@ -19,7 +19,20 @@ VOCABULARY = [
     "##a",
     "##b",
 ]
-VOCABULARY += ["##ab", "##aba", ".", "c", "##c", "##bc", "abc", "caa", "##aab", "cab", "cb", "##d"]
+VOCABULARY += [
+    "##ab",
+    "##aba",
+    ".",
+    "c",
+    "##c",
+    "##bc",
+    "abc",
+    "caa",
+    "##aab",
+    "cab",
+    "##ef",
+    "##d",
+]
 _STATES = 9973  # so many that sequences hardly ever meet in a state and become equally probable
 _FACTOR = 31
 

@@ -15,6 +15,7 @@ from tests.generation.random_configs import random_config
 from tests.generation.table_model import END, PAD, VOCAB_SIZE, VOCABULARY, TableModel
 
 pytestmark = pytest.mark.peers
+NAMED = [1, 2, 3]
 STARTS = [3, 4, 0]  # whose text is no part of a stop string
 
 
@@ -81,8 +82,12 @@ def test_greedy_decoding_and_beam_search(torch, table_lm, is_full, caplog):
     tokenizer = BertTokenizer(VOCABULARY, lowercase=False)
     for case in range(1000 if is_full else 100):
         generator = np.random.default_rng(case)
-        model = TableModel(case, end_logit=generator.choice([-2.0, 1.0, 3.0]))
+        end_logit = generator.choice([-2.0, 1.0, 3.0])
         config = random_config(generator, do_sample=False)
+        # Within a text, these pieces have no text here, and their names there.
+        ends = {*(config.eos_token_id or [END])}
+        allowed = [number for number in range(VOCAB_SIZE) if number in ends or number not in NAMED]
+        model = TableModel(case, end_logit, allowed=allowed)
         config = dataclasses.replace(config, allowed_sequences=None)  # a function in Python there
         ids = dict(end_id=END, pad_id=PAD, vocab_size=VOCAB_SIZE)
         text = dict(tokenizer=tokenizer, source_ids=np.array(STARTS)[:, np.newaxis])

@@ -27,7 +27,21 @@ from bert_tf.generation import GenerationConfig
         ({"do_sample": True, "seed": 2**63}, "`seed` must be an integer in"),
         ({"do_sample": True, "num_beams": 2}, "must be 1 with `do_sample`. Received: num_beams=2"),
         ({"temperature": 0.7}, "must be 1.0, the default, without do_sample=True. Received: temp"),
-        ({"top_k": 5}, "`top_k` must be None, the default, without do_sample=True"),
+        ({"top_k": 5}, "`top_k` must be None, the default, without do_sample=True or"),
+        (
+            {"penalty_alpha": 0.6},
+            "`top_k` must be at least 2 with `penalty_alpha`. Received: top_k=",
+        ),
+        ({"penalty_alpha": 0.6, "top_k": 1}, "`top_k` must be at least 2 with `penalty_alpha`"),
+        (
+            {"penalty_alpha": 0.0, "top_k": 4},
+            "`penalty_alpha` must be a number above 0 and at most",
+        ),
+        (
+            {"penalty_alpha": 0.6, "top_k": 4, "do_sample": True},
+            "must be 1 and False with `penalty_alpha`. Received: num_beams=1, do_sample=True",
+        ),
+        ({"penalty_alpha": 0.6, "top_k": 4, "num_beams": 2}, "must be 1 and False with `penalty"),
         ({"top_p": 0.5, "num_beams": 2}, "`top_p` must be None, the default"),
         ({"seed": 1}, "`seed` must be 0, the default, without do_sample=True"),
         ({"length_penalty": 2.0}, "`length_penalty` must be 1.0, the default, without `num_beams`"),

@@ -60,7 +60,7 @@ def stepwise_logits(decoder, inputs):
         logits = tf.TensorArray(tf.float32, MASK.shape[1])
 
         def body(position, ids, state, memory, logits):
-            new_logits, state = decoder.step(ids[:, position], position, state, memory)
+            new_logits, state, _ = decoder.step(ids[:, position], position, state, memory)
             logits = logits.write(position, new_logits)
             rows = tf.where(position == 1, order, tf.range(3))
             ids, state, memory = take_rows((ids, state, memory), rows)
@@ -84,7 +84,7 @@ def test_several_sequences_on_the_same_memory(decoder, inputs):
     state, memory = decoder.start(inputs["memory"], inputs["memory_mask"], 3)
     state = take_rows(state, np.repeat(range(3), 3))
     for position in range(3):
-        logits, state = decoder.step(token_ids[:, position], position, state, memory)
+        logits, state, _ = decoder.step(token_ids[:, position], position, state, memory)
         expected = decoder.logits(vectors[:, position], words)
         np.testing.assert_allclose(logits, expected, atol=1e-5)
 
@@ -129,7 +129,7 @@ def test_in_bfloat16(tiny_config, inputs):
     inputs = {**inputs, "memory": tf.cast(inputs["memory"], tf.bfloat16)}
     state, memory = decoder.start(inputs["memory"], MEMORY_MASK, 2)
     assert {v.dtype for v in tf.nest.flatten((state, memory))} == {tf.bool, tf.bfloat16}
-    logits, _ = decoder.step(inputs["token_ids"][:, 0], 0, state, memory)
+    logits, *_ = decoder.step(inputs["token_ids"][:, 0], 0, state, memory)
     assert logits.dtype == tf.float32
     np.testing.assert_allclose(logits, all_logits(decoder, inputs)[:, 0], atol=0.3)
 

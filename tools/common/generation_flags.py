@@ -25,6 +25,9 @@ _DECODING = (
     "early_stopping",
     "no_repeat_ngram_size",
     "repetition_penalty",
+    "encoder_no_repeat_ngram_size",
+    "encoder_repetition_penalty",
+    "stop_strings",
 )
 # The flags that only a model of two BERTs has a use for.
 _TWO_BERTS = (
@@ -140,6 +143,11 @@ def define_decoding():
         early_stopping (bool): With --num_beams: stop as soon as that many texts are finished.
         no_repeat_ngram_size (int): No sequence of this number of tokens is written twice.
         repetition_penalty (float): Values above 1 make repetitions less likely.
+        encoder_no_repeat_ngram_size (int): No sequence of this number of tokens of the source is
+            written.
+        encoder_repetition_penalty (float): Values above 1 make the words of the source more likely.
+        stop_strings (list): A text ends as soon as it contains one of these strings, separated by
+            commas.
     """)
 
 

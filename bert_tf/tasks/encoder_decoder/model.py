@@ -240,8 +240,8 @@ class BertEncoderDecoder(TextGenerator, TaskModel):
     def next_word_logits(self, rows, words):
         return self.decoder.logits(rows, words)
 
-    def start_decoding(self, tokens, max_new_tokens):
-        return self.decoder.start(*self.memory_of(tokens), max_new_tokens)
+    def start_decoding(self, tokens, num_steps):
+        return self.decoder.start(*self.memory_of(tokens), num_steps)
 
     def next_token(self, token_ids, position, state, memory):
         return self.decoder.step(token_ids, position, state, memory)

@@ -150,7 +150,7 @@ class BertPrefixLM(TextGenerator, TaskModel):
         prepacked = self.backbone.embeddings.prepacked_words
         return self.masked_lm_head(rows, word_embeddings=words, prepacked_words=prepacked)
 
-    def start_decoding(self, tokens, max_new_tokens):
+    def start_decoding(self, tokens, num_steps):
         """Computes the keys and values of the source, without its `[SEP]`, which are the memory.
 
         That `[SEP]` is the first token of the loop: the first word is predicted from it. The state
@@ -173,13 +173,13 @@ class BertPrefixLM(TextGenerator, TaskModel):
         if tokens.get("positions") is not None:
             end = tf.gather(tf.cast(tokens["positions"], tf.int32), last, batch_dims=1)
         longest, limit = tf.reduce_max(end) + 1, backbone.config.max_position_embeddings
-        most = limit - max_new_tokens + 1
-        must = f"A source must have at most {most} tokens with max_new_tokens={max_new_tokens}"
+        most = limit - num_steps + 1
+        must = f"A source must have at most {most} tokens to write {num_steps} more"
         memory = {"end": end, "mask": is_source & (columns < last[:, tf.newaxis])}
         memory = depending_on(require_tensor(longest <= most, must, [longest], "tokens"), memory)
         num_rows = is_source.shape[0] or tf.shape(is_source)[0]
         layers = backbone.encoder.attention_layers().values()
-        state = [layer.empty_cache(num_rows, max_new_tokens) for layer in layers]
+        state = [layer.empty_cache(num_rows, num_steps) for layer in layers]
         return state, {**memory, "blocks": blocks}
 
     def next_token(self, token_ids, position, state, memory):
@@ -194,7 +194,7 @@ class BertPrefixLM(TextGenerator, TaskModel):
             rows, cache = block.step(rows, position, cache, prefix, memory["mask"])
             caches.append(cache)
         words = embeddings.dequantized_words() if words is None else words
-        return self.next_word_logits(rows, words), caches
+        return self.next_word_logits(rows, words), caches, rows
 
 
 def prefix_mask(inputs: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> tf.Tensor:

@@ -136,17 +136,17 @@ class TextGenerator(NextWordModel):
         """The maximum number of tokens that `generate` writes, the end token included."""
         return self.longest_target - 1
 
-    def start_decoding(self, tokens: dict[str, tf.Tensor], max_new_tokens: int) -> tuple[Any, Any]:
+    def start_decoding(self, tokens: dict[str, tf.Tensor], num_steps: int) -> tuple[Any, Any]:
         """Returns the `state` and the `memory` of `bert_tf.generation.generate`, with B rows.
 
-        `tokens` are the token dictionary of the B sources, `max_new_tokens` the maximum of steps.
+        `tokens` are the token dictionary of the B sources, `num_steps` the maximum of steps.
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `start_decoding`.")
 
     def next_token(
         self, token_ids: tf.Tensor, position: tf.Tensor, state: Any, memory: Any
-    ) -> tuple[tf.Tensor, Any]:
-        """Returns the logits of the next tokens, and the next state.
+    ) -> tuple[tf.Tensor, Any, tf.Tensor]:
+        """Returns the logits of the next tokens, the next state and the vectors of the tokens.
 
         It is a step of `bert_tf.generation.generate`.
         """
@@ -164,9 +164,9 @@ class TextGenerator(NextWordModel):
     ) -> Any:
         """Writes the targets of texts.
 
-        Greedy decoding is the default; `num_beams` above 1 is beam search, and `do_sample=True`
-        draws the tokens at random. The loop over the tokens is one TensorFlow graph with a cache of
-        keys and values, traced once for all batches and seeds.
+        Greedy decoding is the default; `num_beams` above 1 is beam search, `do_sample=True` draws
+        the tokens at random, and `penalty_alpha` is contrastive search. The loop over the tokens is
+        one TensorFlow graph with a cache of keys and values, traced once for all batches and seeds.
 
         Args:
             texts: Raw text as in `fit`, without targets: a list of sources, or one string. Or the
@@ -180,9 +180,10 @@ class TextGenerator(NextWordModel):
                 `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `repetition_penalty`,
                 `encoder_no_repeat_ngram_size`, `encoder_repetition_penalty`, `min_new_tokens`,
                 `eos_token_id`, `stop_strings`, `bad_words_ids`, `sequence_bias`,
-                `allowed_sequences`, `forced_prefix_ids`, `do_sample`, `temperature`, `top_k`,
-                `top_p`, `min_p`, `typical_p`, `seed`, `num_return_sequences`. Those that are left
-                out have the values of the model's `generation_config`, if it has one.
+                `allowed_sequences`, `forced_prefix_ids`, `penalty_alpha`, `do_sample`,
+                `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`, `seed`,
+                `num_return_sequences`. Those that are left out have the values of the model's
+                `generation_config`, if it has one.
 
         Returns:
             For texts, a list of targets; for one string, its target. A target is a list of strings
@@ -242,7 +243,7 @@ class TextGenerator(NextWordModel):
 
         `seed` and `row_numbers` are those of `bert_tf.generation.generate`.
         """
-        state, memory = self.start_decoding(tokens, config.max_new_tokens)
+        state, memory = self.start_decoding(tokens, config.num_steps)
         num_rows = tf.shape(tokens["token_ids"])[0]
         mask = self.backbone.padding_mask_of(tokens)
         return generate(

@@ -1,6 +1,7 @@
 """BertEncoderDecoder.generate: its tokens, its texts, its SavedModel, wrong input."""
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
@@ -112,6 +113,78 @@ def test_own_options(model, tmp_path):
     np.testing.assert_array_equal(signatures["tokens"](**tokens)["token_ids"], own.generate(tokens))
 
 
+def test_stop_strings_and_end_tokens(model, ids):
+    """The stop string stays in the text, the end tokens do not."""
+    texts = model.generate(SOURCES, NEW)
+    whole = max(texts, key=len)
+    place = texts.index(whole)
+    stop = whole[1 : len(whole) // 2]
+    cut = model.generate(SOURCES, NEW, stop_strings=stop)[place]
+    assert whole.startswith(cut) and stop in cut and cut != whole
+    row = ids[texts.index(whole)]
+    end = int(row[3])
+    ended = model.generate(SOURCES, NEW, eos_token_id=[end, model.end_token_id])[place]
+    first = row.tolist().index(end)
+    assert ended == model.written(row[np.newaxis, :first]).numpy()[0].decode()
+
+
+def test_rules_in_the_saved_model(model, tmp_path):
+    """What `generation_config` says is in the signatures, with the tokens of the source."""
+    options = dict(
+        stop_strings=["film."],
+        eos_token_id=[model.end_token_id, 9],
+        encoder_no_repeat_ngram_size=1,
+        encoder_repetition_penalty=0.5,
+        bad_words_ids=[[6], [7, 8]],
+        sequence_bias=[[[11], 2.0]],
+        forced_prefix_ids=[10],
+        num_beams=2,
+    )
+    own = {**model.get_config(), "generation_config": {"max_new_tokens": NEW, **options}}
+    own = BertEncoderDecoder.from_config(own)
+    own.set_weights(model.get_weights())
+    texts = model.generate(SOURCES, NEW, **options)
+    assert own.generate(SOURCES) == texts != model.generate(SOURCES, NEW, num_beams=2)
+    ids = own.generate(dict(own.tokenize(SOURCES)))
+    for row, source in zip(ids, own.tokenize(SOURCES)["token_ids"].numpy()):
+        assert row[0] == 10 and not {*row[1:].tolist()} & {*source.tolist()} - {0, own.end_token_id}
+    own.save_pretrained(tmp_path / "own")
+    own = BertEncoderDecoder.from_pretrained(tmp_path / "own")
+    signatures = tf.saved_model.load(own.export(tmp_path / "served")).signatures
+    served = signatures["serving_default"](text=tf.constant(SOURCES))["generated_text"]
+    assert [text.decode() for text in served.numpy()] == texts
+
+
+def test_several_end_tokens_of_the_model(model, ids, tmp_path):
+    """The first is learned; all end a target and are in Hugging Face's files."""
+    end = int(ids[0, 1])
+    own = {**model.get_config(), "eos_token_id": [model.end_token_id, end]}
+    own = BertEncoderDecoder.from_config(own)
+    own.set_weights(model.get_weights())
+    assert own.end_token_ids == (model.end_token_id, end) and own.end_token_id == model.end_token_id
+    assert own.preprocessor.end_token_id == model.end_token_id
+    tokens = dict(model.tokenize(SOURCES))
+    expected = model.generate(tokens, NEW, eos_token_id=[model.end_token_id, end])
+    np.testing.assert_array_equal(own.generate(tokens, NEW), expected)
+    assert (expected != ids).any()
+    own.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["eos_token_id"] == [3, end]
+    opened = BertEncoderDecoder.from_pretrained(tmp_path)
+    assert opened.eos_token_id == [3, end] and opened.end_token_ids == own.end_token_ids
+
+
+def test_generation_config_of_hugging_face(model, tmp_path):
+    """Its ids replace those in `config.json`."""
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": [3, 7, 9], "max_length": 20, "num_beams": 4}))
+    opened = BertEncoderDecoder.from_pretrained(tmp_path)
+    assert opened.end_token_ids == (3, 7, 9) and opened.generation_config is None
+    path.write_text(json.dumps({"eos_token_id": [3, "7"]}))
+    with pytest.raises(ConfigError, match=r"`eos_token_id\[1\]` in .*generation_config.json must"):
+        BertEncoderDecoder.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize(
     "texts, options, error, message",
     [
@@ -121,6 +194,8 @@ def test_own_options(model, tmp_path):
         ("good", {"num_beams": 64}, UserError, "below the size of the vocabulary, 64"),
         ("good", {"max_length": 9}, UserError, "options must be among .* Received: max_length"),
         ("good", {"top_k": 5}, ConfigError, "without do_sample=True"),
+        ("good", {"stop_strings": ["\n"]}, UserError, "the pieces of the vocabulary can write"),
+        ("good", {"bad_words_ids": [[64]]}, ConfigError, "`bad_words_ids` must be at least 0 and"),
         ({"token_ids": [[5]]}, {"token_budget": 9}, UserError, "`token_budget` must be None for"),
         ({"input_ids": [[5]]}, {}, UserError, "token_ids"),
         ({"token_ids": [[64]]}, {}, UserError, "`token_ids` must be from 0 to below"),
@@ -129,6 +204,12 @@ def test_own_options(model, tmp_path):
 def test_wrong_input(model, texts, options, error, message):
     with pytest.raises(error, match=message):
         model.generate(texts, **options)
+
+
+@pytest.mark.parametrize("ids", [[], [3, 64]])
+def test_wrong_end_tokens(model, ids):
+    with pytest.raises(UserError, match="`eos_token_id` must be .* Received: eos_token_id="):
+        BertEncoderDecoder.from_config({**model.get_config(), "eos_token_id": ids})
 
 
 def test_wrong_own_options(model):

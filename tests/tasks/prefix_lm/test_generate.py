@@ -65,7 +65,7 @@ def test_steps_are_the_whole_computation(model, copies, tmp_path):
     ids = np.full(len(SOURCES) * copies, model.start_token_id, np.int32)
     received = []
     for position in range(5):
-        logits, state = model.next_token(tf.constant(ids), tf.constant(position), state, memory)
+        logits, state, _ = model.next_token(tf.constant(ids), tf.constant(position), state, memory)
         received.append(logits.numpy().reshape(len(SOURCES), copies, -1))
         ids = targets[:, :, min(position, 3)].T.ravel()  # [copies, B] -> [B * copies]
     model.save_pretrained(tmp_path)
@@ -137,7 +137,7 @@ def first_logits(model):
     """Those of the first words, by a step and by the computation of whole rows."""
     state, memory = model.start_decoding(model.tokenize(SOURCES), NEW)
     start = tf.fill([len(SOURCES)], 3)
-    step, _ = model.next_token(start, tf.constant(0), state, memory)
+    step, *_ = model.next_token(start, tf.constant(0), state, memory)
     tokens, starts = rows_of(model, np.full([len(SOURCES), 1], 5), [1] * len(SOURCES))
     whole = np.take_along_axis(model(tokens).numpy(), starts[..., np.newaxis] - 1, axis=1)
     assert step.dtype == tf.float32
