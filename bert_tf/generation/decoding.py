@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -115,7 +116,7 @@ def generate(
 
     Reference: transformers, generation/utils.py, `GenerationMixin.generate`.
     """
-    end_ids = (end_id,) if isinstance(end_id, int) else tuple(end_id)
+    end_ids = (end_id,) if isinstance(end_id, Integral) else tuple(end_id)
     check_ids(config, end_ids, pad_id, vocab_size)
     end_ids = config.eos_token_id or end_ids
     stops = StopAutomaton.of(config.stop_strings, tokenizer, vocab_size)
@@ -180,8 +181,8 @@ def check_ids(
     most = (config.top_k or 0) if config.penalty_alpha else 0
     rule = "must be at most `vocab_size` with `penalty_alpha`"
     require(most <= vocab_size, rule, top_k=config.top_k, vocab_size=vocab_size)
-    is_enough = num_ends < vocab_size
-    require(is_enough, "must have fewer ids than `vocab_size`", end_id=end_ids)
+    rule = "must be at least one id and fewer than `vocab_size`"
+    require(0 < num_ends < vocab_size, rule, end_id=end_ids, vocab_size=vocab_size)
 
 
 def _needed_source(config, source_ids):

@@ -92,8 +92,9 @@ class GenerationConfig:
             the one that the model was trained with.
         stop_strings: A string, or a list of strings, that end a sequence as soon as its text
             contains one, however it is split into tokens. The string stays in the text, with the
-            rest of its last token. In the text there is a space before every word, the first one
-            included, and a `BertTokenizer` splits and normalizes the strings as it does texts.
+            rest of its last token. The text is that of the new tokens without special ones, with a
+            space before every word, the first one included. A `BertTokenizer` splits and
+            normalizes the strings as it does texts.
         num_beams: The number of beams. 1 means greedy decoding, or sampling.
         length_penalty: Beam search divides the log probability of a sequence by its length to this
             power. Values above 0 favor long sequences, values below 0 short ones.
@@ -141,8 +142,8 @@ class GenerationConfig:
     1904.09751), for `top_p`; Nguyen et al. 2024 (arXiv 2407.01082), for `min_p`; Meister et al.
     2022, "Locally typical sampling" (arXiv 2202.00666), for `typical_p`; Keskar et al. 2019, "CTRL"
     (arXiv 1909.05858), for `repetition_penalty`; Su et al. 2022 (arXiv 2202.06417), for
-    `penalty_alpha`; Wu et al. 2016 (arXiv 1609.08144), section 7, for
-    `length_penalty`; De Cao et al. 2021 (arXiv 2010.00904), for `allowed_sequences`.
+    `penalty_alpha`; Wu et al. 2016 (arXiv 1609.08144), section 7, for `length_penalty`; De Cao et
+    al. 2021 (arXiv 2010.00904), for `allowed_sequences`.
     """
 
     max_new_tokens: int

@@ -95,15 +95,15 @@ def test_choices_of_transformers():
 @pytest.mark.parametrize("rules", [{}, RULES], ids=["plain", "rules"])
 def test_sequences(rules):
     lengths, others = set(), 0
-    for seed in range(8):
-        model = VectorModel(seed, end_logit=1.5)
-        for top_k, alpha in ((2, 0.6), (4, 0.9), (5, 0.05), (VOCAB_SIZE, 0.5), (3, 1.0)):
+    for seed, (top_k, alpha) in enumerate(((2, 0.6), (VOCAB_SIZE, 0.5), (5, 0.05), (3, 1.0))):
+        for end_logit in (1.0, 3.0):
+            model = VectorModel(seed, end_logit)
             config = GenerationConfig(9, penalty_alpha=alpha, top_k=top_k, **rules)
             sequences = expected(model, config)
             assert ours(model, config).numpy().tolist() == sequences, (seed, top_k, alpha)
             lengths |= {row.index(PAD) if PAD in row else 9 for row in sequences}
             others += sequences != ours(model, GenerationConfig(9, **rules)).numpy().tolist()
-    assert len(lengths) > 3 and others > 20
+    assert len(lengths) > 2 and others > 4
 
 
 def test_in_a_graph(tmp_path):

@@ -292,7 +292,11 @@ def test_seeds():
         ({"pad_id": -1}, "`pad_id` must be at least 0 and below `vocab_size`. Received: pad_id=-1"),
         ({"vocab_size": 3}, "`num_beams` must be below `vocab_size`. Received: num_beams=3"),
         ({"end_id": [1, 24]}, "`end_id` must be at least 0 and below `vocab_size`. Received: end_"),
-        ({"end_id": range(24)}, "`end_id` must have fewer ids than `vocab_size`"),
+        ({"end_id": range(24)}, "`end_id` must be at least one id and fewer than `vocab_size`. Re"),
+        (
+            {"end_id": []},
+            "`end_id` must be at least one id and fewer than `vocab_size`. Received: e",
+        ),
     ],
 )
 def test_impossible_arguments_are_refused(changes, message):

@@ -113,17 +113,18 @@ def test_own_options(model, tmp_path):
     np.testing.assert_array_equal(signatures["tokens"](**tokens)["token_ids"], own.generate(tokens))
 
 
-def test_stop_strings_and_end_tokens(model, ids):
+def test_stop_strings_and_end_tokens(model):
     """The stop string stays in the text, the end tokens do not."""
-    texts = model.generate(SOURCES, NEW)
-    whole = max(texts, key=len)
-    place = texts.index(whole)
+    options = dict(sequence_bias=[[[model.end_token_id], -50.0]])  # long texts
+    texts = model.generate(SOURCES, NEW, **options)
+    ids = model.generate(dict(model.tokenize(SOURCES)), NEW, **options)
+    place = max(range(len(texts)), key=lambda place: len(texts[place]))
+    whole, row = texts[place], ids[place]
     stop = whole[1 : len(whole) // 2]
-    cut = model.generate(SOURCES, NEW, stop_strings=stop)[place]
+    cut = model.generate(SOURCES, NEW, stop_strings=stop, **options)[place]
     assert whole.startswith(cut) and stop in cut and cut != whole
-    row = ids[texts.index(whole)]
     end = int(row[3])
-    ended = model.generate(SOURCES, NEW, eos_token_id=[end, model.end_token_id])[place]
+    ended = model.generate(SOURCES, NEW, eos_token_id=[end, model.end_token_id], **options)[place]
     first = row.tolist().index(end)
     assert ended == model.written(row[np.newaxis, :first]).numpy()[0].decode()
 
@@ -157,7 +158,7 @@ def test_rules_in_the_saved_model(model, tmp_path):
 
 def test_several_end_tokens_of_the_model(model, ids, tmp_path):
     """The first is learned; all end a target and are in Hugging Face's files."""
-    end = int(ids[0, 1])
+    end = next(int(number) for number in ids.ravel() if number not in (0, model.end_token_id))
     own = {**model.get_config(), "eos_token_id": [model.end_token_id, end]}
     own = BertEncoderDecoder.from_config(own)
     own.set_weights(model.get_weights())
@@ -176,6 +177,9 @@ def test_several_end_tokens_of_the_model(model, ids, tmp_path):
 def test_generation_config_of_hugging_face(model, tmp_path):
     """Its ids replace those in `config.json`."""
     model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config.pop("bert_tf")  # the options that this package saves count more
+    (tmp_path / "config.json").write_text(json.dumps(config))
     path = tmp_path / "generation_config.json"
     path.write_text(json.dumps({"eos_token_id": [3, 7, 9], "max_length": 20, "num_beams": 4}))
     opened = BertEncoderDecoder.from_pretrained(tmp_path)
@@ -204,6 +208,19 @@ def test_generation_config_of_hugging_face(model, tmp_path):
 def test_wrong_input(model, texts, options, error, message):
     with pytest.raises(error, match=message):
         model.generate(texts, **options)
+
+
+def test_contrastive_search(model, tmp_path):
+    """Its last step reads the last token, the most that the model has positions for."""
+    options = dict(penalty_alpha=0.6, top_k=4)
+    texts = model.generate(SOURCES, model.most_new_tokens, min_new_tokens=9, **options)
+    assert texts != model.generate(SOURCES, model.most_new_tokens, min_new_tokens=9)
+    config = {"max_new_tokens": model.most_new_tokens, "min_new_tokens": 9, **options}
+    own = BertEncoderDecoder.from_config({**model.get_config(), "generation_config": config})
+    own.set_weights(model.get_weights())
+    signatures = tf.saved_model.load(own.export(tmp_path)).signatures
+    served = signatures["serving_default"](text=tf.constant(SOURCES))["generated_text"]
+    assert [text.decode() for text in served.numpy()] == texts
 
 
 @pytest.mark.parametrize("ids", [[], [3, 64]])
