@@ -31,9 +31,10 @@ class StopAutomaton(NamedTuple):
         found: The state of each string from where it is found on, int32 `[W]`.
 
     Example:
-        >>> automaton = StopAutomaton.of(["od f"], classifier.tokenizer, 64)
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+        >>> automaton = StopAutomaton.of(("od f",), tokenizer, tokenizer.vocab_size)
         >>> states = automaton.start(tf.zeros([1]))
-        >>> for token_id in classifier.tokenizer.tokenize("good film"):
+        >>> for token_id in tokenizer.tokenize("good film"):
         ...     states = automaton.advance(states, [token_id])
         >>> automaton.is_found(states).numpy()
         array([ True])
