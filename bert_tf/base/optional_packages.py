@@ -30,7 +30,6 @@ PACKAGES = {
     "prometheus_client": ("prometheus-client", "server"),
     "pyarrow": ("pyarrow", "tables"),
     "pycrfsuite": ("python-crfsuite", "baselines"),
-    "sentencepiece": ("sentencepiece", "subwords"),
     "rouge_score": ("rouge-score", "generation"),
     "sacrebleu": ("sacrebleu", "generation"),
     "scipy": ("scipy", "search"),

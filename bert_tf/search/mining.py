@@ -1,7 +1,7 @@
 """Pairs, groups and hard negatives among vectors, by cosine similarity, in bounded memory."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -129,6 +129,8 @@ def mine_hard_negatives(
     relative_margin: float | None = None,
     max_score: float | None = None,
     seed: int | None = None,
+    min_score: float | None = None,
+    rescore: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
 ) -> list[np.ndarray]:
     """Finds documents that are similar to a query but are not among its right ones.
 
@@ -144,14 +146,20 @@ def mine_hard_negatives(
         range_min: How many of the most similar documents, without the positives, are left out.
         range_max: Only the most similar `range_max` documents, without the positives, are used.
             None means `range_min + num_negatives`, or `range_min + 10 * num_negatives` with one of
-            the next three arguments.
-        margin: The cosine of a negative must be below that of the worst positive by this much.
+            the arguments that limit scores.
+        margin: The score of a negative must be below that of the worst positive by this much. A
+            score is the cosine, or what `rescore` returns.
         relative_margin: It must be at most `1 - relative_margin` times that of the worst positive.
-        max_score: The highest cosine of a negative.
+        max_score: The highest score of a negative.
         seed: None takes the most similar documents; with a number, they are drawn randomly.
+        min_score: The lowest score of a negative. Documents that are not similar teach little.
+        rescore: A function of P row numbers of queries and P of documents that returns P scores,
+            such as those of a cross-encoder, which knows better which documents are right. It is
+            called once for the candidates of a query and its positives. `range_min` and `range_max`
+            still count by the cosine.
 
     Returns:
-        For each query row numbers int64, the most similar document first; fewer than
+        For each query row numbers int64, the document with the highest score first; fewer than
         `num_negatives` if there are no more.
 
     Raises:
@@ -163,6 +171,12 @@ def mine_hard_negatives(
         [array([1, 2])]
         >>> mine_hard_negatives(np.array([[1.0, 0.1]]), documents, [0], 2, max_score=0.9)
         [array([2, 3])]
+        >>> def score(queries, documents):
+        ...     return 0.1 * documents
+        >>> mine_hard_negatives(
+        ...     np.array([[1.0, 0.1]]), documents, [3], 2, range_max=3, rescore=score
+        ... )
+        [array([2, 1])]
 
     Reference: Moreira et al. 2024 (arXiv 2407.15831); sentence-transformers 6.2,
         util/hard_negatives.py.
@@ -177,7 +191,8 @@ def mine_hard_negatives(
     num_negatives = as_whole_number(num_negatives, "num_negatives")
     range_min = as_whole_number(range_min, "range_min", least=0)
     if range_max is None:
-        is_filtered = (margin, relative_margin, max_score) != (None, None, None)
+        limits = margin, relative_margin, max_score, min_score, rescore
+        is_filtered = any(limit is not None for limit in limits)
         range_max = range_min + num_negatives * (10 if is_filtered else 1)
     range_max = as_whole_number(range_max, "range_max", least=range_min + 1)
     random = None if seed is None else np.random.default_rng(seed)
@@ -185,22 +200,37 @@ def mine_hard_negatives(
     found = []
     for part in best_rows.query_slices(len(queries)):
         vectors = as_finite_floats(queries[part], True, "query_vectors")
-        for vector, own, (score, candidates) in zip(
-            vectors,
-            right[part],
-            _other_documents(vectors, documents, right[part], range_max, width),
+        others = _other_documents(vectors, documents, right[part], range_max, width)
+        for row, (vector, own, (score, candidates)) in enumerate(
+            zip(vectors, right[part], others), start=part.start
         ):
             score, candidates = score[range_min:range_max], candidates[range_min:range_max]
-            worst = (as_finite_floats(documents[own], True, "document_vectors") @ vector).min()
+            of_right = as_finite_floats(documents[own], True, "document_vectors") @ vector
+            if rescore is not None:
+                score, of_right = _rescored(rescore, row, candidates, own)
+                order = np.argsort(-score, kind="stable")
+                score, candidates = score[order], candidates[order]
+            worst = of_right.min()
             most = np.inf if max_score is None else max_score
             most = most if margin is None else min(most, worst - margin)
             most = most if relative_margin is None else min(most, worst * (1 - relative_margin))
-            candidates = candidates[score <= most]
+            least = -np.inf if min_score is None else min_score
+            candidates = candidates[(score <= most) & (score >= least)]
             if random is not None and len(candidates) > num_negatives:
                 chosen = random.choice(len(candidates), num_negatives, replace=False)
                 candidates = candidates[np.sort(chosen)]
             found.append(candidates[:num_negatives])
     return found
+
+
+def _rescored(rescore, query, candidates, right):
+    """Returns the scores of a query's candidates and of its positives, float64."""
+    rows = np.concatenate([candidates, right])
+    scores = np.asarray(rescore(np.full(len(rows), query), rows), np.float64)
+    if scores.shape != rows.shape or not np.isfinite(scores).all():
+        received = f"scores.shape={scores.shape} for {len(rows)} pairs"
+        raise user_error("What `rescore` returns", "be a finite number for each pair", received)
+    return np.split(scores, [len(candidates)])
 
 
 def mined_examples(

@@ -256,3 +256,39 @@ def test_against_sentence_transformers():
     found = community_detection(vectors, 0.7, 4)
     expected = util.community_detection(vectors, 0.7, 4)
     assert list(map(sorted, found)) == list(map(sorted, expected))
+
+
+def test_lowest_score_and_other_scores():
+    generator = np.random.default_rng(3)
+    queries, documents = generator.normal(size=[5, 8]), generator.normal(size=[40, 8])
+    right = [[0], [1, 2], [3], [4], [5]]
+    cosines = unit(queries) @ unit(documents).T
+    found = mine_hard_negatives(queries, documents, right, 6, range_max=30, min_score=0.1)
+    for query, rows in enumerate(found):
+        expected = [row for row in np.argsort(-cosines[query]) if row not in right[query]]
+        expected = [row for row in expected[:30] if cosines[query, row] >= 0.1][:6]
+        assert rows.tolist() == expected
+
+    scores = generator.normal(size=[5, 40])
+    calls = []
+
+    def rescore(of_queries, of_documents):
+        calls.append(len(of_queries))
+        return scores[of_queries, of_documents]
+
+    options = {"range_min": 2, "range_max": 12, "margin": 0.2, "rescore": rescore}
+    found = mine_hard_negatives(queries, documents, right, 4, **options)
+    assert calls == [10 + len(own) for own in right]
+    for query, rows in enumerate(found):
+        near = [row for row in np.argsort(-cosines[query]) if row not in right[query]][2:12]
+        limit = scores[query, right[query]].min() - 0.2
+        expected = [row for row in near if scores[query, row] <= limit]
+        expected = sorted(expected, key=lambda row: -scores[query, row])[:4]
+        assert rows.tolist() == expected
+    for wrong in (lambda q, d: np.zeros(3), lambda q, d: np.full(len(q), np.nan)):
+        with pytest.raises(UserError, match="`rescore` returns must be a finite number"):
+            mine_hard_negatives(queries, documents, right, rescore=wrong)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
