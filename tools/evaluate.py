@@ -8,8 +8,7 @@ Classes, several labels per example, or numbers (--kind=classes, the default):
 The gold labels are those of the task's file; the flags for it are those of
 bert-tf run_classifier. The predictions are the .tsv file that bert-tf run_classifier
 --do_predict writes (one line per example: the probabilities of the labels in the order of --labels,
-or a number), or a .jsonl file with `probabilities`, `label` or `score`, and optionally `id`. Of the
-predictions of several models, --predictions_file=a.tsv,b.tsv scores the mean.
+or a number), or a .jsonl file with `probabilities`, `label` or `score`, and optionally `id`.
 
 Tags of words (--kind=tags): the predictions are the columns that bert-tf run_ner writes (word,
 gold tag, predicted tag), or any CoNLL columns with the predicted tag last, and the gold tags in
@@ -23,107 +22,64 @@ Answers (--kind=answers): a SQuAD file and `predictions.json`:
     bert-tf evaluate --kind=answers --gold_file=dev-v1.1.json \
       --predictions_file=out/predictions.json --output_dir=evaluation
 
+Generated texts (--kind=texts): a text per line, and one or several files of references; or a .jsonl
+file with both, such as eval_predictions.jsonl of bert-tf run_translation:
+
+    bert-tf evaluate --kind=texts --predictions_file=out/test_predictions.txt \
+      --gold_file=references_1.txt --gold_file=references_2.txt --output_dir=evaluation
+
 The tool writes to --output_dir:
 
     scores.json      all scores with their bootstrap confidence intervals; the bootstrap draws
-                     examples, sentences or questions
+                     examples, sentences, questions or texts
     report.txt       the scores; the confusion matrix, for tags that of the labels of the words; and
                      the worst errors: the examples whose wrong prediction was most certain, the
-                     sentences with the most errors, or the answers with the lowest scores
+                     sentences with the most errors, or the answers or texts with the lowest
+                     scores
     confusion.png    the confusion matrix as a picture; for classes also roc.png,
                      precision_recall.png and calibration.png
 """
 
 import os
 
-import numpy as np
-
-from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
-from bert_tf.errors import UserError
-from bert_tf.tasks.token_classification.files import TAG_FILE_FORMATS
-from bert_tf.tools.common import evaluations, result_files, tool
+from bert_tf.tools.common import evaluations, result_files, scored_files, tool
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
-from bert_tf.tools.common.task_flags import given_labels, read_examples, targets_of, task_from_flags
+from bert_tf.tools.common.task_flags import task_from_flags
 
-define_flags(f"""
-    kind (classes|tags|answers, classes): The kind of the predictions.
-    predictions_file (list): The file with the predictions. With --kind=classes, the predictions of
-        several files are averaged.
-    split (train|dev|test, test): With --kind=classes: the file of the task with the gold labels.
-    gold_file (str): With --kind=answers: the SQuAD file. With --kind=tags: the file with the gold
-        tags, if they are not in --predictions_file.
-    format ({"|".join(TAG_FILE_FORMATS)}, conll): With --kind=tags: the format of --gold_file, as in
-        run_ner.py.
-    word_column (int, 0): With --kind=tags: the column of the words in --gold_file, counted from 0.
-    tag_column (int, {-1}): With --kind=tags: the column of the gold tags in --gold_file, counted
-        from 0; -1 is the last.
-    version_2_with_negative (bool): With --kind=answers: whether to score by the rules of SQuAD 2.0.
-        Default: true if the file has a question without an answer.
+define_flags("""
+    kind (classes|tags|answers|texts, classes): The kind of the predictions.
+    predictions_file (str): The file with the predictions.
+""")
+scored_files.define_gold()
+define_flags("""
     output_dir (str): The directory to write the scores and the report to.
     bootstrap_samples (int >= 1, 1000): Number of samples of the bootstrap.
     confidence (float 0.01 to 0.999, 0.95): Confidence level of the intervals.
     worst_errors (int >= 0, 20): Maximum number of errors to list.
-    threshold (float 0 to 1): With --kind=classes: the smallest probability of the second of two
-        labels, or of each of several labels, with which a text gets it. Default: the most probable
-        label; 0.5 for several labels.
     plot (bool, true): Whether to write the pictures, which need matplotlib.
     seed (int, 0): Seed of the bootstrap.
 """)
 
-_NEEDED = {"classes": ("task_name", "data_dir"), "tags": (), "answers": ("gold_file",)}
-
 
 def evaluated():
     """Returns the `Evaluation` of the files that the flags name."""
-    from bert_tf.tasks.question_answering.files import read_answers, read_squad
-    from bert_tf.tasks.text_classification.files import read_predictions
-    from bert_tf.tasks.token_classification.files import read_tag_predictions
-    from bert_tf.training.evaluation.scores import require_scikit_learn
-
     options = options_of("confidence", "seed", samples="bootstrap_samples")
     options["num_errors"] = FLAGS.worst_errors
-    predictions_file = FLAGS.predictions_file[0]
     if FLAGS.kind == "tags":
-        _require_plotting()
-        layout = options_of("format", "word_column", "tag_column")
-        columns = read_tag_predictions(predictions_file, FLAGS.gold_file, **layout)
-        return evaluations.of_tags(*columns, **options)
+        scored_files.require_plotting()
+        return evaluations.of_tags(*scored_files.read_tags(FLAGS.predictions_file), **options)
     if FLAGS.kind == "answers":
-        examples = read_squad(FLAGS.gold_file)
-        answers = read_answers(predictions_file, examples)
-        version_2 = FLAGS.version_2_with_negative
-        if version_2 is None:
-            version_2 = any(example.is_impossible for example in examples)
-        return evaluations.of_answers(examples, answers, version_2, **options)
-    require_scikit_learn()
-    task = task_from_flags()
-    is_regression = task.problem_type == REGRESSION
-    if not is_regression:
-        _require_plotting()
-    examples = read_examples(task, FLAGS.split, given_labels())
-    labels = None if is_regression else given_labels() or task.labels
-    if labels is None and not is_regression:
-        raise UserError(
-            "--labels must be set to the labels in the order of the predictions' columns, which "
-            "run_classifier.py prints. Received: none. The file has the labels "
-            f"{task.label_list(examples)}"
-        )
-    predictions = [
-        read_predictions(path, examples, labels, task.problem_type)
-        for path in FLAGS.predictions_file
-    ]
-    predicted = np.mean(predictions, axis=0)
-    gold = targets_of(examples, labels, task.problem_type)
+        return evaluations.of_answers(*scored_files.read_answers(FLAGS.predictions_file), **options)
+    if FLAGS.kind == "texts":
+        columns = scored_files.read_texts(FLAGS.predictions_file)
+        return evaluations.of_texts(*columns, FLAGS.tokenize, **options)
+    if task_from_flags().problem_type != REGRESSION:
+        scored_files.require_plotting()
     options["threshold"] = FLAGS.threshold
-    return evaluations.of_classes(examples, gold, predicted, labels, task, **options)
-
-
-def _require_plotting():
-    if FLAGS.plot:
-        require_package("matplotlib", "pictures; --noplot leaves them out")
+    return evaluations.of_classes(*scored_files.read_classes(FLAGS.predictions_file), **options)
 
 
 def report_lines(evaluation):
@@ -149,14 +105,7 @@ def report_lines(evaluation):
 
 
 def main():
-    for name in _NEEDED[FLAGS.kind]:
-        if not FLAGS[name].value:
-            raise UserError(f"--{name} must be set with --kind={FLAGS.kind}. Received: none")
-    if FLAGS.kind != "classes" and len(FLAGS.predictions_file) > 1:
-        raise UserError(
-            f"--predictions_file must be one file with --kind={FLAGS.kind}. Received: "
-            f"{','.join(FLAGS.predictions_file)}"
-        )
+    scored_files.check_flags()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     evaluation = evaluated()
     lines = report_lines(evaluation)

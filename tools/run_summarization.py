@@ -9,7 +9,8 @@ r"""Trains a BERT to summarize, evaluates it and summarizes with it.
 With --method=abstractive, the model writes the summary, as in run_translation.py.
 With --method=extractive, the summary is the best sentences of the document. --data_dir has train,
 dev and test as .tsv files with lines of document<TAB>summary, or as .csv or .jsonl files with named
-columns.
+columns. Further fields of a line of dev or test, or --reference_columns, are further summaries, of
+which ROUGE takes the one with the largest F.
 
 The tool writes to --output_dir:
 

@@ -16,14 +16,16 @@ or, from scratch, with one vocabulary for both languages:
 --init_checkpoint or from scratch.
 
 --data_dir has train, dev and test as .tsv files with lines of source<TAB>target, or as .csv or
-.jsonl files with named columns.
+.jsonl files with named columns. Further fields of a line of dev or test, or --reference_columns,
+are further references, with which BLEU, chrF and TER are computed.
 
 The tool writes to --output_dir:
 
     model/                  the trained model: a Hugging Face directory with tokenizer
     checkpoints/            from which the same command resumes a killed run
     log.jsonl               one JSON line every --log_steps, and the scores of the dev file
-    eval_results.txt        the loss on the dev file, and BLEU and chrF of the translations
+    eval_results.txt        the loss on the dev file, and BLEU, chrF, chrF++ and TER of the
+                            translations
     eval_predictions.txt    the translations of the dev file, one per line; eval_predictions.jsonl
                             has them with their sources and references
     test_results.txt, test_predictions.txt, test_predictions.jsonl    the same of the test file,
@@ -41,7 +43,7 @@ generation_flags.define_decoding()
 
 def main():
     generation_flags.check_flags()
-    generation_run.run(generation_models.load_writer, ("bleu", "chrf"))
+    generation_run.run(generation_models.load_writer, ("bleu", "chrf", "chrf++", "ter"))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bert_tf.tasks.token_classification.files import conll_lines
+from bert_tf.training.evaluation.generated_text import generated_text_scores
 from tests.tools.running import run
 
 SENTENCES = [
@@ -90,7 +91,64 @@ def test_answers(tmp_path):
     assert "Traceback" not in result.stderr
 
 
+TEXTS = ["the cat sat on the mat", "a dog ran home", "it rains"]
+REFERENCES = [["the cat sat on a mat", "the cat sat on the mat"], ["the dog ran home"], ["rain"]]
+
+
+@pytest.fixture
+def text_files(tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    (tmp_path / "1.txt").write_text("".join(f"{several[0]}\n" for several in REFERENCES))
+    (tmp_path / "2.txt").write_text(f"{REFERENCES[0][1]}\n\n\n")
+    (tmp_path / "short.txt").write_text("a\nb\n")
+    (tmp_path / "empty.txt").write_text("a\n\nc\n")
+    rows = zip(TEXTS, REFERENCES)
+    lines = [json.dumps({"prediction": text, "target": several}) for text, several in rows]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def evaluate_texts(folder, predictions, *gold):
+    flags = [f"--gold_file={folder}/{name}.txt" for name in gold]
+    predictions = f"--predictions_file={folder}/{predictions}"
+    return run("evaluate", "--kind=texts", predictions, *flags, f"--output_dir={folder}/out")
+
+
+def test_texts_with_several_references(text_files):
+    pytest.importorskip("rouge_score", reason="needs sacrebleu and rouge-score")
+    pytest.importorskip("sacrebleu", reason="needs sacrebleu and rouge-score")
+    result = evaluate_texts(text_files, "texts.txt", "1", "2")
+    assert result.returncode == 0, result.stderr
+    scores = scores_of(text_files / "out")
+    expected = generated_text_scores(TEXTS, REFERENCES)
+    assert {name: value["value"] for name, value in scores.items()} == pytest.approx(expected)
+    lines = (text_files / "out" / "report.txt").read_text().splitlines()
+    assert lines[0].startswith("3 texts, 4 references;")
+    assert lines[-2] == "73.50\tthe dog ran home\ta dog ran home\t2"
+    result = evaluate_texts(text_files, "texts.jsonl")
+    assert result.returncode == 0, result.stderr
+    assert scores_of(text_files / "out") == scores
+
+    for predictions, gold, message in (
+        ("texts.txt", ["1", "short"], "short.txt must have a line for each of the 3 texts"),
+        ("texts.txt", ["empty"], "must have a reference in line 2. Received: empty lines"),
+        ("texts.txt", [], "--gold_file must be set with --kind=texts, or the predictions be"),
+    ):
+        result = evaluate_texts(text_files, predictions, *gold)
+        assert result.returncode == 1 and message in result.stderr, result.stderr
+        assert "Traceback" not in result.stderr
+
+
 @pytest.mark.parametrize("kind,flag", [("classes", "task_name"), ("answers", "gold_file")])
 def test_what_a_kind_needs(tmp_path, kind, flag):
     result = run("evaluate", f"--kind={kind}", "--predictions_file=x", f"--output_dir={tmp_path}")
     assert result.returncode == 1 and f"--{flag} must be set with --kind={kind}" in result.stderr
+
+
+def test_one_gold_file(tmp_path):
+    flags = ("--gold_file=a", "--gold_file=b", "--predictions_file=x", f"--output_dir={tmp_path}")
+    result = run("evaluate", "--kind=tags", *flags)
+    assert result.returncode == 1, result.stderr
+    assert "--gold_file must be given once with --kind=tags. Received: --gold_file=a,b" in (
+        result.stderr
+    )

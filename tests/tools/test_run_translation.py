@@ -39,6 +39,8 @@ def start(tmp_path_factory, tiny_config):
     (root / "data").mkdir()
     for seed, (name, count) in enumerate({"train": 400, "dev": 12}.items()):
         lines = [f"{source}\t{target}\n" for source, target in pairs(count, seed)]
+        if name == "dev":  # of two references
+            lines[0] = f"{lines[0][:-1]}\ti i i\n"
         (root / "data" / f"{name}.tsv").write_text("".join(lines))
     (root / "data" / "test.jsonl").write_text('{"source": "a b"}\n{"source": "h"}\n')
     return root
@@ -93,13 +95,14 @@ def test_trains_and_predicts(start, trained):
 def test_evaluates(start, trained, is_full):
     """In the full suite it trains long enough to learn."""
     scores = results_in(start / "out" / "eval_results.txt")
-    assert {"eval_bleu", "eval_chrf", "eval_loss", "eval_perplexity"} <= set(scores)
+    names = ("bleu", "chrf", "chrf++", "ter", "loss", "perplexity")
+    assert set(scores) >= {f"eval_{name}" for name in names}
     assert float(scores["eval_bleu"]) > 90 or not is_full
     texts = (start / "out" / "eval_predictions.txt").read_text().splitlines()
     rows = [json.loads(line) for line in open(start / "out" / "eval_predictions.jsonl")]
     sources, targets = zip(*pairs(12, 1))
     assert [row["source"] for row in rows] == list(sources)
-    assert [row["target"] for row in rows] == list(targets)
+    assert [row["target"] for row in rows] == [[targets[0], "i i i"], *targets[1:]]
     assert [row["prediction"] for row in rows] == texts
     assert all(set(text.split()) <= {*SOURCES, *TARGETS, "[UNK]"} for text in texts) or not is_full
 
@@ -190,6 +193,28 @@ def test_bad_lines_are_found(start, tmp_path, line, message):
     flags = (f"--data_dir={tmp_path}", f"--output_dir={tmp_path}/out")
     result = run("run_translation", *flags_of(start, *flags))
     assert result.returncode == 1 and message in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        ([{"more": "j"}], "dev.jsonl, line 2 must have a target before further references"),
+        ([{"target": "j", "more": 3}], "line 2 must have texts as further references. Received: ["),
+        ([{"target": "j", "more": " "}], "line 2 must have texts as further references"),
+        ([{"target": "j"}], "must have the columns --reference_columns=more. Received: no more"),
+    ],
+)
+def test_bad_references_are_found(start, tmp_path, lines, message):
+    rows = [{"source": "a", "target": "i"}, *({"source": "b"} | line for line in lines)]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = (f"--data_dir={tmp_path}", f"--output_dir={tmp_path}/out", "--reference_columns=more")
+    more = ("--do_train=false", "--bert_config_file=", "--do_eval")
+    if "before further" in message:
+        (tmp_path / "dev.jsonl").rename(tmp_path / "test.jsonl")
+        message, more = message.replace("dev", "test"), (*more[:2], "--do_predict")
+    result = run("run_translation", *flags_of(start, *flags, *more))
+    assert result.returncode == 1 and message in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_vocabulary_without_an_end_token(start, tmp_path):

@@ -114,6 +114,30 @@ def of_answers(examples, answers, version_2, num_errors, **bootstrap):
     )
 
 
+def of_texts(predicted, references, tokenize, num_errors, **bootstrap):
+    """Evaluates generated texts; `references` has the list of references of each."""
+    from bert_tf.training.evaluation.generated_text import (
+        generated_text_intervals,
+        generated_text_rows,
+    )
+
+    scores = generated_text_rows(predicted, references, tokenize)
+    chrf = np.array([scores(np.array([row]))["chrf"] for row in range(len(predicted))])
+    lines = []
+    for row in np.argsort(chrf, kind="stable")[:num_errors]:
+        if chrf[row] >= 100.0:
+            break
+        cells = (f"{chrf[row]:.2f}", " | ".join(references[row]), predicted[row], str(row + 1))
+        lines.append("\t".join(" ".join(cell.split()) for cell in cells))
+    return Evaluation(
+        f"{len(predicted)} texts, {sum(map(len, references))} references",
+        scores(np.arange(len(predicted))),
+        generated_text_intervals(predicted, references, tokenize, **bootstrap),
+        columns="chrF, expected, predicted, text",
+        errors=lines,
+    )
+
+
 def _class_errors(examples, gold, predicted, decided, labels, kind, num_errors):
     if kind == REGRESSION:
         wrongness = np.abs(gold - predicted[:, 0])

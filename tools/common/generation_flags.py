@@ -72,6 +72,9 @@ def define_data(source, target):
             read.
         target_column (str, {target}): In .csv and .jsonl files: the column or key of the text to
             write.
+        reference_columns (list, []): In .csv and .jsonl files of dev and test: columns with further
+            references, with which the scores are computed; a text may lack them. In .tsv files:
+            all fields after the first two.
     """)
 
 
@@ -196,42 +199,63 @@ def has_split(split):
 
 
 def read_pairs(split, needs_targets=True):
-    """Returns the sources and the targets of a file in --data_dir, or None without targets.
+    """Returns the sources and the references of each, or None without targets.
+
+    The first reference of a source is the target to train on; `first_references` returns them. The
+    train file has no others.
 
     Raises:
         DataError: If the file is missing or malformed, or a text is missing or empty.
     """
     path = find_table(FLAGS.data_dir, split)
     names = (FLAGS.source_column, FLAGS.target_column)
-    is_plain = path.endswith(".tsv")
-    columns = ([], [])
-    for line, texts in _plain_lines(path) if is_plain else _named_lines(path, names):
-        for name, text, column in zip(names, texts, columns, strict=True):
+    is_plain, more = path.endswith(".tsv"), FLAGS.reference_columns if split != "train" else []
+    lines = _plain_lines(path, split) if is_plain else _named_lines(path, [*names, *more])
+    sources, references = [], []
+    for line, (source, target, *others) in lines:
+        for name, text in zip(names, (source, target), strict=True):
             if text is None and name == FLAGS.target_column and not needs_targets:
                 continue
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"{path}, line {line} must have a {name}. Received: {text!r}")
-            column.append(text)
-    sources, targets = columns
+        sources.append(source)
+        others = [text for text in others if text is not None and text != ""]
+        if not all(isinstance(text, str) and text.strip() for text in others):
+            raise data_error(path, "have texts as further references", f"{others}", line)
+        if target is not None:
+            references.append([target, *others])
+        elif others:
+            raise data_error(path, f"have a {names[1]} before further references", "none", line)
     if not sources:
         raise DataError(f"{path} must have texts. Received: none")
-    if targets and len(targets) < len(sources):
-        received = f"{len(targets)} in {len(sources)} lines"
+    if references and len(references) < len(sources):
+        received = f"{len(references)} in {len(sources)} lines"
         raise data_error(path, f"have a {FLAGS.target_column} in every line or in none", received)
-    return sources, targets or None
+    return sources, references or None
 
 
-def _plain_lines(path):
-    """Yields the line number, the source and the target, or None without a tab."""
+def first_references(references):
+    """Returns the first reference of each source, on which a model is trained."""
+    return [several[0] for several in references]
+
+
+def _plain_lines(path, split):
+    """Yields the line number, the source, the target or None without a tab, other references."""
     for line, texts in read_tsv(path):
-        if len(texts) > 2:
+        if len(texts) > 2 and split == "train":
             raise data_error(path, "be source<TAB>target", f"{len(texts)} fields", line)
-        yield line, [*texts, None][:2]
+        yield line, texts if len(texts) > 1 else [*texts, None]
 
 
 def _named_lines(path, names):
+    source, _, *others = names
+    missing = set(others)  # in every line; a JSON object may lack a further reference
     for line, row in read_table(path, columns=names):
-        if names[0] not in row:
+        if source not in row:
             received = f"{', '.join(row)}. See --source_column."
-            raise data_error(path, f"have the column {names[0]}", received, line)
+            raise data_error(path, f"have the column {source}", received, line)
+        missing.difference_update(row)
         yield line, [row.get(name) for name in names]
+    if missing:
+        expected = f"have the columns --reference_columns={','.join(others)}"
+        raise data_error(path, expected, f"no {', '.join(sorted(missing))}")

@@ -31,7 +31,7 @@ def run(load_model, score_names):
         require_text_metrics()  # before any work
     model = load_model()
     if FLAGS.do_train:
-        train(model, pairs, dev)
+        train(model, *(_with_targets(data) for data in (pairs, dev)))
     if FLAGS.do_eval:
         evaluate(model, dev, score_names)
     if FLAGS.do_predict:
@@ -41,7 +41,10 @@ def run(load_model, score_names):
 
 
 def train(model, pairs, dev):
-    """Trains the model from its newest checkpoint on, and saves it in --output_dir."""
+    """Trains the model from its newest checkpoint on, and saves it in --output_dir.
+
+    `pairs` and `dev` are sources and targets.
+    """
     batches = TrainingBatches(model, *examples_of(model, *pairs))
     fine_tuning.require_checkpoints_to_average(batches.num_steps)
     fine_tuning.compile_model(model, batches.num_steps, loss=fine_tuning.class_loss())
@@ -83,7 +86,7 @@ def evaluate(model, dev, score_names):
     """Reports the loss on the dev file, with the true words before each word, and `report`."""
     with model.distribute_strategy.scope():
         model.compile()
-    x, y = examples_of(model, *dev)
+    x, y = examples_of(model, *_with_targets(dev))
     options = {
         "batch_size": FLAGS.eval_batch_size,
         "verbose": predicting_verbose(),
@@ -92,13 +95,18 @@ def evaluate(model, dev, score_names):
     report(model, "eval", *dev, score_names, model.evaluate(x, y, **options))
 
 
-def report(model, name, sources, targets, score_names, scores=()):
-    """Writes the texts for the sources to --output_dir, and with targets their scores.
+def _with_targets(data):
+    """Returns the sources and the first reference of each."""
+    return data and (data[0], generation_flags.first_references(data[1]))
+
+
+def report(model, name, sources, references, score_names, scores=()):
+    """Writes the texts for the sources to --output_dir, and with references their scores.
 
     Args:
         model: The trained model.
         name: How the files begin.
-        sources, targets: The texts and their references, or None.
+        sources, references: The texts and the list of references of each, or None.
         score_names: The scores to report.
         scores: Other scores, by name.
     """
@@ -106,16 +114,18 @@ def report(model, name, sources, targets, score_names, scores=()):
     stem = os.path.join(FLAGS.output_dir, f"{name}_predictions")
     result_files.write_lines(f"{stem}.txt", texts)
     columns = {FLAGS.source_column: sources, "prediction": texts}
-    if targets:
-        columns[FLAGS.target_column] = targets
+    if references:  # a text, or the list of several
+        columns[FLAGS.target_column] = [
+            several if len(several) > 1 else several[0] for several in references
+        ]
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     lines = (json.dumps(row, ensure_ascii=False) for row in rows)
     result_files.write_lines(f"{stem}.jsonl", lines)
     print(f"{len(texts)} texts in {stem}.txt and {stem}.jsonl")
-    if targets:
+    if references:
         from bert_tf.training.evaluation.generated_text import generated_text_scores
 
-        found = generated_text_scores(texts, targets, FLAGS.tokenize)
+        found = generated_text_scores(texts, references, FLAGS.tokenize)
         scores = {**dict(scores), **{score: found[score] for score in score_names}}
         lines = result_files.score_lines(scores, f"{name}_")
         result_files.report(lines, f"{name}_results.txt", name.capitalize())

@@ -6,7 +6,7 @@ Reference: evaluate-v1.1.py and evaluate-v2.0.py of https://rajpurkar.github.io/
 import collections
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -108,13 +108,27 @@ def squad_intervals(
         >>> squad_intervals([example], {"q1": "Paris"})
         {'exact_match': (100.0, 100.0), 'f1': (100.0, 100.0)}
     """
-    columns = *question_scores(examples, predictions, version_2), _answerable(examples)
+    scores = squad_score_rows(examples, [predictions], version_2)
+    return drawn_intervals(scores, len(examples), samples, confidence, seed)
+
+
+def squad_score_rows(
+    examples: Sequence[SquadExample], systems: Sequence[Mapping[str, str]], version_2: bool = False
+) -> Callable[[np.ndarray], dict[str, float]]:
+    """Returns a function from indices of questions to the scores of `squad_scores` but the totals.
+
+    `systems` are the predictions of one or more systems; with n questions, the indices
+    `[n, 2n)` are those of the second system.
+    """
+    sides = [question_scores(examples, predictions, version_2) for predictions in systems]
+    answerable = np.tile(_answerable(examples), len(systems))
+    columns = *map(np.concatenate, zip(*sides)), answerable
 
     def scores(rows):
         means = _means(*(column[rows] for column in columns), version_2)
         return {name: value for name, value in means.items() if not name.endswith("total")}
 
-    return drawn_intervals(scores, len(examples), samples, confidence, seed)
+    return scores
 
 
 def best_null_thresholds(

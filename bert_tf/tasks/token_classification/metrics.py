@@ -3,7 +3,7 @@
 Glossary: `S` sentences, `L` labels, `W` words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
@@ -169,6 +169,19 @@ def tagging_intervals(
         >>> bert_tf.tasks.token_classification.tagging_intervals(gold, gold, samples=10)["f1"]
         (1.0, 1.0)
     """
+    scores = tagging_score_rows(gold, predicted)
+    intervals = drawn_intervals(scores, len(gold), samples, confidence, seed)
+    names = scores(np.arange(len(gold)))
+    return {name: intervals[name] for name in names if name in intervals}
+
+
+def tagging_score_rows(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> Callable[[np.ndarray], dict[str, float]]:
+    """Returns a function from the indices of sentences to the scores that are defined for them.
+
+    The arguments and errors are those of `tagging_scores`.
+    """
     names = tagging_scores(gold, predicted)  # also checks the arguments
     words = np.array([len(tags) for tags in gold])
     hits = np.array([sum(a == b for a, b in zip(*tags)) for tags in zip(gold, predicted)])
@@ -189,8 +202,7 @@ def tagging_intervals(
                 results[f"f1{suffix}"] = 2 * right / (found + true)
         return results
 
-    intervals = drawn_intervals(scores, len(gold), samples, confidence, seed)
-    return {name: intervals[name] for name in names if name in intervals}
+    return scores
 
 
 def span_counts(

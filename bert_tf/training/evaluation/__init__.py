@@ -8,6 +8,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         **dict.fromkeys(("BinaryAUC", "BinaryF1"), ".metrics"),
         **dict.fromkeys(("all_scores", "bootstrap_intervals"), ".scores"),
         **dict.fromkeys(("draw_confusion", "draw_curves", "draw_history"), ".reports"),
+        "compare_systems": ".significance",
         "score_rankings": ".ranking",
         **dict.fromkeys(("decide", "sigmoid", "softmax"), ".probabilities"),
     },

@@ -1,8 +1,13 @@
-"""Scores of generated texts against references: ROUGE by rouge-score, BLEU and chrF by sacrebleu.
+"""Scores of generated texts against references: ROUGE by rouge-score, the others by sacrebleu.
+
+A text has one reference, a string, or several, a list of strings; texts may have different numbers.
+BLEU, chrF, chrF++ and TER treat several references as sacrebleu does; ROUGE is that of the
+reference with the largest F.
 
 Glossary: `n` texts.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 
@@ -14,12 +19,13 @@ from bert_tf.inputs.long_texts import split_sentences
 from bert_tf.training.evaluation.scores import drawn_intervals
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+References = Sequence[str | Sequence[str]]
 _UNIT = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+")
 
 
 def rouge_scores(
     predicted: Sequence[str],
-    references: Sequence[str],
+    references: References,
     use_stemmer: bool = True,
     ideographs: bool = False,
 ) -> dict[str, float]:
@@ -27,7 +33,7 @@ def rouge_scores(
 
     Args:
         predicted: The `n` texts, for example summaries.
-        references: The `n` references, one for each.
+        references: The reference of each text, or a list of its references.
         use_stemmer: Whether words are compared by their stems (English), as papers report it.
         ideographs: Whether a unit is an ideograph or a word of any letters, never a stem;
             otherwise it is a word of the letters a-z and digits, as in rouge-score.
@@ -37,7 +43,7 @@ def rouge_scores(
         compares sentence by sentence.
 
     Raises:
-        DataError: If there are no texts, or not as many references.
+        DataError: If there are no texts, not as many entries in `references`, or a text has none.
         UserError: If rouge-score is missing.
 
     Example:
@@ -54,7 +60,7 @@ def rouge_scores(
 
 def rouge_of_texts(
     predicted: Sequence[str],
-    references: Sequence[str],
+    references: References,
     types: Sequence[str] = ROUGE_TYPES,
     use_stemmer: bool = True,
     ideographs: bool = False,
@@ -64,29 +70,38 @@ def rouge_of_texts(
     `types` are some of `ROUGE_TYPES`. The other arguments and the errors are those of
     `rouge_scores`.
     """
-    require_references(predicted, references)
+    references = reference_lists(predicted, references)
     rouge_scorer = require_package("rouge_score.rouge_scorer", "ROUGE")
     tokenizer = _IdeographTokenizer() if ideographs else None
     scorer = rouge_scorer.RougeScorer(list(types), use_stemmer=use_stemmer, tokenizer=tokenizer)
     found = (
-        scorer.score(_sentence_lines(reference), _sentence_lines(text))
-        for text, reference in zip(predicted, references)
+        scorer.score_multi([_sentence_lines(one) for one in several], _sentence_lines(text))
+        for text, several in zip(predicted, references)
     )
     return 100.0 * np.array([[scores[kind].fmeasure for kind in types] for scores in found])
 
 
-def require_references(predicted: Sequence[str], references: Sequence[str]) -> None:
-    """Raises `DataError` if there is no text, or not one reference, a string, for each."""
+def reference_lists(predicted: Sequence[str], references: References) -> list[list[str]]:
+    """Returns the list of references of each text.
+
+    Raises `DataError` if there is no text, a text is not a string, or not each text has a
+    reference, a string, or several.
+    """
     if not len(predicted) or len(predicted) != len(references):
-        expected = "have one text for each of `predicted`, at least one"
+        expected = "have one entry for each of `predicted`, at least one"
         received = f"len(references)={len(references)}, len(predicted)={len(predicted)}"
         raise user_error("`references`", expected, received, DataError)
-    for name, texts in (("predicted", predicted), ("references", references)):
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise DataError(
-                    f"`{name}` must be strings, one for each text. Received in row {row}: {text!r}"
-                )
+    lists = [[entry] if isinstance(entry, str) else entry for entry in references]
+    for row, (text, several) in enumerate(zip(predicted, lists)):
+        if not isinstance(text, str):
+            expected = "be strings, one for each text"
+            raise user_error("`predicted`", expected, f"{text!r} in row {row}", DataError)
+        is_list = isinstance(several, (list, tuple)) and len(several) > 0
+        if not is_list or not all(isinstance(one, str) for one in several):
+            expected = "be a string, or a list of one or more strings, for each text"
+            received = f"{references[row]!r} in row {row}"
+            raise user_error("`references`", expected, received, DataError)
+    return [list(several) for several in lists]
 
 
 def _sentence_lines(text):
@@ -107,21 +122,23 @@ _ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
 
 
 def generated_text_scores(
-    predicted: Sequence[str], references: Sequence[str], tokenize: str = "13a"
+    predicted: Sequence[str], references: References, tokenize: str = "13a"
 ) -> dict[str, float]:
-    """Computes BLEU and chrF of a corpus, and the means of ROUGE-1, ROUGE-2 and ROUGE-L.
+    """Computes BLEU, chrF, chrF++ and TER of a corpus, and the means of ROUGE-1, 2 and L.
 
     Args:
         predicted: The `n` generated texts.
-        references: The `n` references, one for each.
-        tokenize: "13a", "intl" or "zh": how BLEU finds words. With "zh", a unit of ROUGE is an
-            ideograph or a word; otherwise a word of the letters a-z and digits, as in rouge-score.
+        references: The reference of each text, or a list of its references.
+        tokenize: "13a", "intl" or "zh": how BLEU finds words. With "zh", a unit of ROUGE and TER
+            is an ideograph or a word; otherwise a unit of ROUGE is a word of the letters a-z and
+            digits, as in rouge-score.
 
     Returns:
-        `bleu`, `chrf`, `rouge1`, `rouge2` and `rougeL` (F1, without stemming), from 0 to 100.
+        `bleu`, `chrf`, `chrf++`, `rouge1`, `rouge2` and `rougeL` (F1, without stemming), from 0 to
+        100, and `ter`: edits per 100 words of a reference, of which fewer are better.
 
     Raises:
-        DataError: If there are no texts, or not as many references.
+        DataError: If there are no texts, not as many entries in `references`, or a text has none.
         UserError: If sacrebleu or rouge-score is missing, or `tokenize` is unknown.
 
     Example:
@@ -129,17 +146,21 @@ def generated_text_scores(
         >>> scores = generated_text_scores(["the cat sat"], ["the cat sat"])  # doctest: +SKIP
         >>> round(scores["chrf"], 6)  # doctest: +SKIP
         100.0
+        >>> several = [["the cat sat", "a cat was sitting"]]
+        >>> scores = generated_text_scores(["a cat sat"], several)  # doctest: +SKIP
+        >>> round(scores["ter"], 1)  # doctest: +SKIP
+        28.6
 
-    Reference: Papineni et al. 2002 (BLEU), Popović 2015 (chrF), Lin 2004 (ROUGE), Post 2018
-        (sacrebleu).
+    Reference: Papineni et al. 2002 (BLEU), Popović 2015 (chrF) and 2017 (chrF++), Snover et al.
+        2006 (TER), Lin 2004 (ROUGE), Post 2018 (sacrebleu).
     """
-    scores = _scores_of_rows(predicted, references, tokenize)
+    scores = generated_text_rows(predicted, references, tokenize)
     return scores(np.arange(len(predicted)))
 
 
 def generated_text_intervals(
     predicted: Sequence[str],
-    references: Sequence[str],
+    references: References,
     tokenize: str = "13a",
     samples: int = 1000,
     confidence: float = 0.95,
@@ -155,13 +176,13 @@ def generated_text_intervals(
         The intervals (low, high) by the name of the score.
 
     Raises:
-        DataError: If there are no texts, or not as many references.
+        DataError: If there are no texts, not as many entries in `references`, or a text has none.
         UserError: If sacrebleu or rouge-score is missing, `tokenize` is unknown, or `samples` or
             `confidence` is out of range.
 
     Reference: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation".
     """
-    scores = _scores_of_rows(predicted, references, tokenize)
+    scores = generated_text_rows(predicted, references, tokenize)
     return drawn_intervals(scores, len(predicted), samples, confidence, seed)
 
 
@@ -171,22 +192,36 @@ def require_text_metrics() -> None:
         require_package(module, "scores of generated texts")
 
 
-def _scores_of_rows(predicted, references, tokenize) -> Callable[[np.ndarray], dict[str, float]]:
-    """Returns a function from the indices of texts to their scores; texts are compared once."""
-    require_one_of("tokenize", tokenize, TOKENIZERS)
-    require_references(predicted, references)
-    require_text_metrics()
-    from sacrebleu.metrics import BLEU, CHRF
+def generated_text_rows(
+    predicted: Sequence[str], references: References, tokenize: str = "13a"
+) -> Callable[[np.ndarray], dict[str, float]]:
+    """Returns a function from the indices of texts to their scores; texts are compared once.
 
-    metrics = {"bleu": BLEU(tokenize=tokenize), "chrf": CHRF()}
-    # The counts of n-grams of each text, whose sums give the score of a corpus: [n, counts].
-    # They have no public name; sacrebleu's own bootstrap uses the same two methods (tried: 2.6).
+    The arguments and errors are those of `generated_text_scores`.
+    """
+    require_one_of("tokenize", tokenize, TOKENIZERS)
+    references = reference_lists(predicted, references)
+    require_text_metrics()
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
+    is_chinese = tokenize == "zh"
+    metrics = {
+        "bleu": BLEU(tokenize=tokenize),
+        "chrf": CHRF(),
+        "chrf++": CHRF(word_order=2),
+        "ter": TER(normalized=is_chinese, asian_support=is_chinese),
+    }
+    # sacrebleu reads the first references of all texts, then the second; None is for no more.
+    columns = list(itertools.zip_longest(*references))
+    # The counts of n-grams or edits of each text, whose sums give the score of a corpus:
+    # [n, counts]. They have no public name; sacrebleu's own tests of significance use the same two
+    # methods (tried: 2.6).
     counts = {
-        name: np.array(metric._extract_corpus_statistics(list(predicted), [list(references)]))
+        name: np.array(metric._extract_corpus_statistics(list(predicted), columns))
         for name, metric in metrics.items()
     }
     rouge = rouge_of_texts(
-        predicted, references, _ROUGE_TYPES, use_stemmer=False, ideographs=tokenize == "zh"
+        predicted, references, _ROUGE_TYPES, use_stemmer=False, ideographs=is_chinese
     )  # [n, _ROUGE_TYPES]
 
     def scores(rows):

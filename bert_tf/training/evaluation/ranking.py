@@ -25,6 +25,7 @@ import numpy as np
 
 from bert_tf.errors import UserError, user_error
 from bert_tf.training.evaluation.scores import drawn_intervals
+from bert_tf.training.evaluation.significance import Comparison, compare_systems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,36 @@ class RankingScores:
             return {name: values[rows].mean() for name, values in self.values.items()}
 
         return drawn_intervals(means, len(self.query_ids), samples, confidence, seed)
+
+    def compare(
+        self,
+        other: "RankingScores",
+        test: str = "randomization",
+        samples: int = 1000,
+        seed: int = 0,
+    ) -> dict[str, Comparison]:
+        """Tests whether these means differ from those of another search for the same queries.
+
+        Args:
+            other: The scores of the other search.
+            test, samples, seed: See `compare_systems`.
+
+        Raises:
+            UserError: If the queries or the names of the scores are not the same, or see
+                `compare_systems`.
+        """
+        differing = set(self.query_ids) ^ set(other.query_ids)
+        if self.query_ids != other.query_ids or self.values.keys() != other.values.keys():
+            expected = "have the same queries and scores. `count_missing=True` of `score_rankings` "
+            expected += "also counts the queries without a ranking"
+            received = f"{_some(sorted(differing))} of only one of them"
+            raise user_error("`other`", expected, received)
+        both = {name: np.concatenate([v, other.values[name]]) for name, v in self.values.items()}
+
+        def means(rows):
+            return {name: values[rows].mean() for name, values in both.items()}
+
+        return compare_systems(means, len(self.query_ids), test, samples, seed)
 
 
 def score_rankings(

@@ -11,7 +11,7 @@ import functools
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -253,8 +253,29 @@ def bootstrap_intervals(
         >>> low < 0.8 < high
         True
     """
+    scores = class_score_rows(gold, predicted, problem_type, threshold)
+    return drawn_intervals(scores, len(gold), samples, confidence, seed)
+
+
+def class_score_rows(
+    gold: np.ndarray,
+    predicted: np.ndarray,
+    problem_type: str = SINGLE_LABEL,
+    threshold: float | None = None,
+    names: Collection[str] | None = None,
+) -> Callable[[np.ndarray], dict[str, float]]:
+    """Returns a function from the indices of examples to the scores that are defined for them.
+
+    The arguments and errors are those of `all_scores`. `names` are the scores to compute; None
+    means all.
+    """
     gold, predicted = check_predictions(gold, predicted, problem_type)
     functions = score_functions(problem_type, num_classes(predicted))
+    if names is not None:
+        unknown = sorted(set(names) - set(functions))
+        if unknown:
+            raise user_error("`names`", f"be some of {list(functions)}", unknown)
+        functions = {name: functions[name] for name in names}
     decided = decide(predicted, problem_type, threshold)
 
     def scores(rows):
@@ -264,7 +285,7 @@ def bootstrap_intervals(
                 results[name] = function(gold[rows], predicted[rows], decided[rows])
         return results
 
-    return drawn_intervals(scores, len(gold), samples, confidence, seed)
+    return scores
 
 
 def drawn_intervals(

@@ -15,6 +15,14 @@ from bert_tf.training.evaluation.generated_text import (
 PREDICTED = ["the cat sat on the mat .", "a dog ran home", "it rains", "no", ""]
 REFERENCES = ["the cat sat on a mat.", "the dog ran home", "it rained today", "no", "yes"]
 
+SEVERAL = [
+    ["the cat sat on a mat.", "the cat was on the mat ."],
+    ["the dog ran home"],
+    ["it rained today", "it is raining", "it rains today"],
+    ["no", "nope"],
+    ["yes"],
+]
+
 
 @pytest.fixture
 def sacrebleu():
@@ -49,6 +57,30 @@ def test_intervals_contain_the_score(sacrebleu):
     assert intervals == generated_text_intervals(predicted, references, samples=50)
 
 
+def test_several_references(sacrebleu):
+    """sacrebleu 2.6.0 with `itertools.zip_longest(*SEVERAL)`: BLEU, chrF, chrF++ and TER."""
+    scores = generated_text_scores(PREDICTED, SEVERAL)
+    expected = {
+        "bleu": 60.59759337811309,
+        "chrf": 65.40694658467235,
+        "chrf++": 66.78309605912716,
+        "ter": 25.806451612903224,
+        # By rouge_score 0.1.2, `score_multi`: the best reference of each text.
+        "rouge1": 67.66666666666667,
+        "rouge2": 38.666666666666664,
+    }
+    assert {name: scores[name] for name in expected} == pytest.approx(expected)
+    singly = [[several[0]] for several in SEVERAL]
+    one = generated_text_scores(PREDICTED, singly)
+    assert one == generated_text_scores(PREDICTED, [several[0] for several in SEVERAL])
+    assert one["bleu"] < scores["bleu"] and one["ter"] > scores["ter"]
+
+
+def test_ter_of_chinese_counts_ideographs(sacrebleu):
+    assert generated_text_scores(["我用系统"], ["我用了系统"], "zh")["ter"] == pytest.approx(20.0)
+    assert generated_text_scores(["我用系统"], ["我用了系统"], "13a")["ter"] == 100.0
+
+
 def test_what_is_refused():
     with pytest.raises(UserError, match="`tokenize` must be one of"):
         generated_text_scores(["a"], ["a"], "words")
@@ -56,9 +88,10 @@ def test_what_is_refused():
         generated_text_scores(["a"], ["a", "b"])
     with pytest.raises(DataError, match="at least one"):
         generated_text_scores([], [])
-    with pytest.raises(DataError, match=r"`references` must be .* row 1: \['b', 'c'\]"):
-        generated_text_scores(["a", "b"], ["a", ["b", "c"]])
-    with pytest.raises(DataError, match="`predicted` must be .* row 0: None"):
+    for wrong in ([], ["b", None], None, 3):
+        with pytest.raises(DataError, match=r"`references` must be .*Received: .* in row 1"):
+            generated_text_scores(["a", "b"], ["a", wrong])
+    with pytest.raises(DataError, match="`predicted` must be .* None in row 0"):
         generated_text_scores([None], ["a"])
 
 

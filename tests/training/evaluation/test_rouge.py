@@ -39,5 +39,5 @@ def test_without_rouge_score(monkeypatch):
 
 def test_bad_arguments():
     for predicted, references in (([], []), (["a"], [])):
-        with pytest.raises(DataError, match="`references` must have one text for each"):
+        with pytest.raises(DataError, match="`references` must have one entry for each"):
             rouge_scores(predicted, references)
