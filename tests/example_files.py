@@ -109,6 +109,12 @@ def write_document_files(directory: pathlib.Path, vocabulary: list[str]) -> None
     write_film_reviews(directory, 32, 8)
     (directory / "out" / "dev_results.tsv").write_text("0.8\t0.2\n0.1\t0.9\n" * 2)
     (directory / "out" / "test_predictions.txt").write_text("Ada B-PER B-PER\nwrote O O\n")
+    (directory / "tf_idf").mkdir()
+    (directory / "tf_idf" / "dev_results.tsv").write_text("0.4\t0.6\n0.1\t0.9\n" * 2)
+    for name in ("one", "two", "references_1", "references_2"):
+        (directory / f"{name}.txt").write_text("a good film\na bad film\n")
+    for name in ("bm25", "minilm"):
+        (directory / f"{name}.run").write_text("q1 Q0 d1 1 0.5 x\nq2 Q0 d1 1 0.5 x\n")
     (directory / "out" / "predictions.json").write_text('{"q1": "Paris"}')
 
 
