@@ -9,8 +9,9 @@ r"""Scores encoders, BM25, and the results of any search, on data sets for retri
     qrels/<split>.tsv    query-id, corpus-id and score: which documents are right, with a header
 
 The queries with grades are compared with all documents. The scores are those of trec_eval: NDCG,
-MAP, MRR, recall, precision and hit rate of the first k documents. A query without a relevant
-document counts with zeros.
+MAP, MRR, recall, precision, F1, hits and hit rate of the first k documents; MAP, MRR, R-precision,
+bpref and RBP (persistence 0.8) of whole rankings, which with --model_dir are the documents up to
+the largest k. A query without a relevant document counts with zeros.
 
 Several encoders, of sentence vectors and of sparse vectors, and BM25 are scored as one search that
 fuses their rankings (hybrid search):
@@ -221,13 +222,15 @@ def evaluate_run(cutoffs):
 
 
 def print_table(title, means, cutoffs):
-    """Prints one line per score and one column per cutoff."""
+    """Prints one line per score, one column per cutoff and one for whole rankings."""
     names = list(dict.fromkeys(name.partition("@")[0] for name in means))
     width = max(map(len, names))
     print(title)
-    print(" " * width, *(f"{f'@{k}':>8s}" for k in cutoffs))
+    print(" " * width, *(f"{f'@{k}':>8s}" for k in cutoffs), f"{'all':>8s}")
     for name in names:
-        print(name.ljust(width), *(f"{means[f'{name}@{k}']:8.4f}" for k in cutoffs))
+        keys = [*(f"{name}@{k}" for k in cutoffs), name]
+        cells = (f"{means[key]:8.4f}" if key in means else " " * 8 for key in keys)
+        print(name.ljust(width), " ".join(cells).rstrip())
 
 
 def main():

@@ -58,7 +58,7 @@ def results_in(directory):
 def test_data_sets_and_their_mean(data, evaluated):
     lines = evaluated.stdout.splitlines()
     assert lines[0] == "topics: 3 queries, 12 documents"
-    assert lines[1].split() == ["@1", "@4"]
+    assert lines[1].split() == ["@1", "@4", "all"]
     assert lines[6].split() == ["precision", "1.0000", "1.0000"]  # each query finds its topic
     assert lines[8] == "wrong: 2 queries, 12 documents"
     assert lines[16] == "mean of 2 data sets"

@@ -33,4 +33,15 @@ SPEC = task_spec.TaskSpec(
     },
     built_with=("pooling", "layer_start", "whitening_size", "projection"),
 )
-__getattr__, __dir__, __all__ = lazy_names(__name__, {"EncodingPool": ".encoding_pool"})
+_EVALUATORS = (
+    "BitextMiningScores",
+    "DataSetScores",
+    "PairScores",
+    "RerankingScores",
+    "RetrievalScores",
+    "TranslationScores",
+    "TripletScores",
+)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__, {"EncodingPool": ".encoding_pool", **dict.fromkeys(_EVALUATORS, ".evaluators")}
+)

@@ -9,12 +9,22 @@
                                           the first k, or 0
     recall@k       recall.k               relevant documents among the first k / all of them
     precision@k    P.k                    relevant documents among the first k / k
+    f1@k           none; f1@k of ranx     2 · precision@k · recall@k / (precision@k + recall@k)
+    hits@k         none; hits@k of ranx   relevant documents among the first k
     hit_rate@k     success.k              1 if a relevant document is among the first k, or 0
+    map            map                    map@k of the whole ranking
+    mrr            recip_rank             mrr@k of the whole ranking
+    r_precision    Rprec                  precision@R, where R is the number of relevant documents
+    bpref          bpref                  mean over the R relevant documents of 1 - min(n, R) /
+                                          min(N, R), where n of the N documents with grade 0 are
+                                          before it; 0 for one that is not ranked
+    rbp            none; RBP of           sum of (1 - p) · p ** (rank - 1) over the relevant
+                   ir_measures            documents, where p is the persistence
 
 A document is relevant if its grade is at least 1. A document without a grade counts as grade 0, and
-a negative grade too.
+a negative grade too, except that bpref leaves out both.
 
-Glossary: `Q` queries, `K` the largest cutoff.
+Glossary: `Q` queries, `K` the largest cutoff or the length of the longest ranking.
 """
 
 import dataclasses
@@ -23,7 +33,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.errors import UserError, user_error
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.training.evaluation.scores import drawn_intervals
 from bert_tf.training.evaluation.significance import Comparison, compare_systems
 
@@ -34,7 +44,7 @@ class RankingScores:
 
     Attributes:
         query_ids: Q ids, in the order of the values.
-        values: float64 `[Q]` by the name of the score, such as "ndcg@10".
+        values: float64 `[Q]` by the name of the score, such as "ndcg@10" or "map".
     """
 
     query_ids: tuple[str, ...]
@@ -97,8 +107,9 @@ def score_rankings(
     qrels: Mapping[str, Mapping[str, int]],
     cutoffs: Sequence[int] = (1, 10, 100),
     count_missing: bool = False,
+    persistence: float = 0.8,
 ) -> RankingScores:
-    """Computes NDCG, MAP, MRR, recall, precision and hit rate at each cutoff.
+    """Computes the scores of the table above, those with k at each cutoff.
 
     The queries that count are those in both `rankings` and `qrels`, as in trec_eval. A query whose
     documents all have a grade below 1 counts: all its scores are 0.
@@ -110,13 +121,14 @@ def score_rankings(
         cutoffs: The values of k.
         count_missing: Whether a query of `qrels` that has no ranking counts with scores of 0, as
             with trec_eval's option -c.
+        persistence: The p of RBP, in (0, 1): how probably a user goes on to the next document.
 
     Returns:
         The scores of each query, in the order of `qrels`.
 
     Raises:
-        UserError: If a cutoff is below 1, no query counts, a document occurs twice in a ranking, or
-            a score is NaN.
+        UserError: If a cutoff is below 1 or `persistence` not in (0, 1), no query counts, a
+            document occurs twice in a ranking, or a score is NaN.
 
     Example:
         >>> qrels = {"q1": {"d1": 2, "d2": 1}, "q2": {"d3": 1}}
@@ -128,8 +140,11 @@ def score_rankings(
         1.0
 
     Reference: https://github.com/usnistgov/trec_eval; Järvelin and Kekäläinen 2002, "Cumulated
-    gain-based evaluation of IR techniques".
+    gain-based evaluation of IR techniques"; Buckley and Voorhees 2004 (bpref), Moffat and Zobel
+    2008 (RBP).
     """
+    rule = "must be in (0, 1), the probability of going on"
+    require(0.0 < persistence < 1.0, rule, UserError, persistence=persistence)
     cutoffs = sorted(set(cutoffs))
     if not cutoffs or cutoffs[0] < 1:
         raise UserError(f"`cutoffs` must be numbers of at least 1. Received: {cutoffs=}.")
@@ -137,17 +152,18 @@ def score_rankings(
     if not query_ids:
         received = f"rankings of {_some(rankings)} and grades for {_some(qrels)}"
         raise user_error("`rankings` and `qrels`", "have queries in common", received)
-    longest = cutoffs[-1]
+    ids = [_ids(query, rankings.get(query, ())) for query in query_ids]
+    longest = max(cutoffs[-1], *map(len, ids))
     grades = np.zeros([len(query_ids), longest])  # of the ranked documents
     best = np.zeros_like(grades)  # of the best ranking
-    num_relevant = np.zeros([len(query_ids), 1])
-    for row, query in enumerate(query_ids):
+    num_relevant, bpref = np.zeros([len(query_ids), 1]), np.zeros(len(query_ids))
+    for row, (query, ranking) in enumerate(zip(query_ids, ids)):
         judged = qrels[query]
-        found = [max(0, judged.get(id_, 0)) for id_ in _ids(query, rankings.get(query, ()))]
-        grades[row, : len(found)] = found[:longest]
+        grades[row, : len(ranking)] = [max(0, judged.get(id_, 0)) for id_ in ranking]
         positive = sorted((grade for grade in judged.values() if grade > 0), reverse=True)
         best[row, : len(positive)] = positive[:longest]
         num_relevant[row] = len(positive)
+        bpref[row] = _bpref(ranking, judged, len(positive))
 
     ranks = np.arange(1, longest + 1)
     relevant = grades > 0  # [Q, K]
@@ -160,9 +176,16 @@ def score_rankings(
         "mrr": np.maximum.accumulate(relevant / ranks, axis=1),
         "recall": _ratio(hits, num_relevant),
         "precision": precisions,
+        "f1": _ratio(2 * hits, ranks + num_relevant),
+        "hits": hits.astype(np.float64),
         "hit_rate": (hits > 0).astype(np.float64),
     }
     values = {f"{name}@{k}": table[:, k - 1] for name, table in tables.items() for k in cutoffs}
+    values |= {name: tables[name][:, -1] for name in ("map", "mrr")}
+    place = np.clip(num_relevant.astype(np.int64), 1, longest) - 1  # [Q, 1]
+    values["r_precision"] = _ratio(np.take_along_axis(hits, place, axis=1), num_relevant)[:, 0]
+    values["bpref"] = bpref
+    values["rbp"] = (1 - persistence) * (relevant * persistence ** (ranks - 1)).sum(axis=1)
     return RankingScores(query_ids, values)
 
 
@@ -193,6 +216,15 @@ def _ids(query, ranking):
         expected = "have each document once for a query"
         raise user_error("`rankings`", expected, f"{repeated!r} twice for the query {query!r}")
     return ranking
+
+
+def _bpref(ranking, judged, num_relevant):
+    """Returns the bpref of one query; documents without a grade or with a negative one are none."""
+    found = [judged[id_] for id_ in ranking if judged.get(id_, -1) >= 0]
+    is_other = np.array(found, np.int64) == 0
+    most = min(num_relevant, sum(grade == 0 for grade in judged.values()))
+    before = np.minimum(np.cumsum(is_other), num_relevant)[~is_other]
+    return np.sum(1.0 - before / max(most, 1)) / max(num_relevant, 1)
 
 
 def _ratio(values, totals):

@@ -16,6 +16,7 @@ TREC_NAMES = {
     "precision": "P",
     "hit_rate": "success",
 }
+OF_RANKINGS = {"map": "map", "mrr": "recip_rank", "r_precision": "Rprec", "bpref": "bpref"}
 
 
 def values_of(scores, query):
@@ -61,7 +62,9 @@ def test_which_queries_count():
     scores = score_rankings(rankings, qrels, [1])
     assert scores.query_ids == ("found", "irrelevant", "empty")
     assert {name: values.tolist() for name, values in scores.values.items()} == {
-        f"{name}@1": [1.0, 0.0, 0.0] for name in (*TREC_NAMES, "mrr")
+        **{f"{name}@1": [1.0, 0.0, 0.0] for name in (*TREC_NAMES, "mrr", "f1", "hits")},
+        **{name: [1.0, 0.0, 0.0] for name in OF_RANKINGS},
+        "rbp": pytest.approx([0.2, 0.0, 0.0]),
     }
     assert scores.means()["ndcg@1"] == pytest.approx(1 / 3)
     complete = score_rankings(rankings, qrels, [1], count_missing=True)
@@ -104,6 +107,8 @@ def by_definition(scores, grades, k):
         f"mrr@{k}": 1 / first if first else 0.0,
         f"recall@{k}": hits / num_relevant if num_relevant else 0.0,
         f"precision@{k}": hits / k,
+        f"f1@{k}": 2 * hits / (k + num_relevant),
+        f"hits@{k}": hits,
         f"hit_rate@{k}": float(hits > 0),
     }
 
@@ -115,7 +120,34 @@ def test_as_the_definitions():
         expected = {}
         for k in CUTOFFS:
             expected |= by_definition(run[query], qrels[query], k)
-        assert values_of(scores, query) == pytest.approx(expected, abs=1e-12)
+        whole = by_definition(run[query], qrels[query], 1000)
+        expected |= {"map": whole["map@1000"], "mrr": whole["mrr@1000"]}
+        values = values_of(scores, query)
+        assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+
+
+# Means over `random_data()` and the values of the query "1". pytrec_eval-terrier 0.5.11:
+#     RelevanceEvaluator(qrels, {"map", "recip_rank", "Rprec", "bpref"}).evaluate(run)
+# ir_measures 0.4.3 with cwl-eval: iter_calc([RBP(rel=1, p=0.8), RBP(rel=1, p=0.5)], qrels, run),
+# where `run` has 1000 - rank as scores, because cwl-eval orders equal scores in another way.
+PEERS = {
+    "map": (0.10484896360491795, 0.06145833333333334),
+    "mrr": (0.30664903741470234, 0.2),
+    "r_precision": (0.15251654606688458, 0.125),
+    "bpref": (0.31910024774435847, 0.375),
+    "rbp": (0.14334060960437217, 0.1002804608047174),
+}
+RBP_5 = 0.1418681355261148
+
+
+def test_numbers_of_peers():
+    run, qrels = random_data()
+    scores = score_rankings(run, qrels, [10])
+    means, values = scores.means(), values_of(scores, "1")
+    for name, (mean, value) in PEERS.items():
+        assert (means[name], values[name]) == pytest.approx((mean, value), abs=1e-7), name
+    other = score_rankings(run, qrels, [10], persistence=0.5).means()["rbp"]
+    assert other == pytest.approx(RBP_5)
 
 
 def test_as_pytrec_eval():
@@ -123,11 +155,13 @@ def test_as_pytrec_eval():
     run, qrels = random_data()
     scores = score_rankings(run, qrels, [*CUTOFFS, 1000])
     cuts = ",".join(map(str, CUTOFFS))
-    measures = {"recip_rank", *(f"{name}.{cuts}" for name in TREC_NAMES.values())}
+    measures = {*OF_RANKINGS.values(), *(f"{name}.{cuts}" for name in TREC_NAMES.values())}
     found = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
     for query, expected in found.items():
         values = values_of(scores, query)
-        assert values["mrr@1000"] == pytest.approx(expected["recip_rank"])  # of whole rankings
+        assert values["mrr@1000"] == values["mrr"]
+        for name, trec_name in OF_RANKINGS.items():
+            assert values[name] == pytest.approx(expected[trec_name]), name
         for name, trec_name in TREC_NAMES.items():
             for k in CUTOFFS:
                 assert values[f"{name}@{k}"] == pytest.approx(expected[f"{trec_name}_{k}"])
@@ -149,6 +183,7 @@ def test_intervals():
     [
         ({"q": ["a"]}, {"cutoffs": [0, 1]}, "`cutoffs` must be"),
         ({"q": ["a"]}, {"cutoffs": []}, "`cutoffs` must be"),
+        ({"q": ["a"]}, {"persistence": 1.0}, "`persistence` must be in \\(0, 1\\).*=1.0"),
         ({"other": ["a"]}, {}, "queries in common.*1 queries \\['other'\\]"),
         ({"q": ["a", "b", "a"]}, {}, "'a' twice for the query 'q'"),
         ({"q": {"a": float("nan")}}, {}, "a: NaN"),
