@@ -114,7 +114,7 @@ def _tag_rows(path, other):
             raise user_error(other, expected, f"{shown!r} in sentence {number}", DataError)
     _require_as_many(path, words, other, other_words, "sentences")
     predicted = [*sides[0][2], *sides[1][2]]
-    return tagging_score_rows([*gold, *gold], predicted), len(words)
+    return tagging_score_rows([*gold, *gold], predicted, FLAGS.strict_scheme), len(words)
 
 
 def _answer_rows(path, other):

@@ -70,7 +70,8 @@ def evaluated():
     options["num_errors"] = FLAGS.worst_errors
     if FLAGS.kind == "tags":
         scored_files.require_plotting()
-        return evaluations.of_tags(*scored_files.read_tags(FLAGS.predictions_file), **options)
+        columns = scored_files.read_tags(FLAGS.predictions_file)
+        return evaluations.of_tags(*columns, FLAGS.strict_scheme, **options)
     if FLAGS.kind == "answers":
         return evaluations.of_answers(*scored_files.read_answers(FLAGS.predictions_file), **options)
     if FLAGS.kind == "texts":

@@ -51,8 +51,11 @@ def of_classes(examples, gold, predicted, labels, task, num_errors, threshold=No
     return evaluation
 
 
-def of_tags(words, gold, predicted, num_errors, **bootstrap):
-    """Evaluates the columns of tagged sentences, as `read_tag_predictions` returns them."""
+def of_tags(words, gold, predicted, scheme, num_errors, **bootstrap):
+    """Evaluates the columns of tagged sentences, as `read_tag_predictions` returns them.
+
+    `scheme` is that of `tagging_scores`.
+    """
     from bert_tf.tasks.token_classification.metrics import (
         sentence_errors,
         tagging_intervals,
@@ -74,8 +77,8 @@ def of_tags(words, gold, predicted, num_errors, **bootstrap):
         lines.append("\t".join([str(counts[row]), *sides, str(row + 1), " ".join(words[row])]))
     return Evaluation(
         f"{len(words)} sentences, {len(true)} words",
-        tagging_scores(gold, predicted),
-        tagging_intervals(gold, predicted, **bootstrap),
+        tagging_scores(gold, predicted, scheme),
+        tagging_intervals(gold, predicted, scheme=scheme, **bootstrap),
         ("f1",),
         [confusion_text(matrix, labels)],
         lambda directory: draw_confusion(

@@ -7,6 +7,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.tables.table_files import read_table
 from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.tasks.token_classification.files import TAG_FILE_FORMATS
+from bert_tf.tasks.token_classification.tag_schemes import STRICT_SCHEMES
 from bert_tf.tools.common import task_flags, text_score_flags
 from bert_tf.tools.common.checks import flag_error, options_of
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
@@ -40,6 +41,9 @@ def define_gold():
             0.
         tag_column (int, {-1}): With --kind=tags: the column of the gold tags in --gold_file,
             counted from 0; -1 is the last.
+        strict_scheme ({"|".join(STRICT_SCHEMES)}): With --kind=tags: tags that break this scheme
+            are no spans, as in seqeval's strict mode. Default: a tag that continues no span begins
+            one, in any scheme, as in conlleval.pl.
         version_2_with_negative (bool): With --kind=answers: whether to score by the rules of SQuAD
             2.0. Default: true if the file has a question without an answer.
         threshold (float 0 to 1): With --kind=classes: the smallest probability of the second of two

@@ -10,9 +10,10 @@ import keras
 import numpy as np
 
 from bert_tf.base.optional_packages import require_package
-from bert_tf.errors import UserError
+from bert_tf.errors import DataError, UserError, require_one_of, user_error
 from bert_tf.tasks.token_classification.tag_schemes import (
     OUTSIDE,
+    STRICT_SCHEMES,
     Span,
     are_span_tags,
     convert_tags,
@@ -22,21 +23,27 @@ from bert_tf.training.evaluation.scores import drawn_intervals
 
 
 def tagging_scores(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: str | None = None
 ) -> dict[str, float]:
     """Computes the scores of CoNLL 2003: a span is correct if its borders and its label are.
 
     Args:
         gold, predicted: A list of tags for each sentence, in any of the schemes IOB1, IOB2, BIOES,
             BILOU and BMES.
+        scheme: One of "IOB1", "IOB2", "IOE1", "IOE2", "BIOES" (IOBES), "BILOU" and "BMES": tags
+            that break this scheme are no spans, as in seqeval's strict mode. None: a tag that
+            continues no span begins one, in any scheme, as in conlleval.pl.
 
     Returns:
         Scores from 0 to 1: `accuracy` over words and, for span tags, `precision`, `recall` and `f1`
-        over all spans and for each label, such as `f1_PER`. They are 0 if there is no span.
+        over all spans, for each label, such as `f1_PER`, and their means over the labels, such as
+        `macro_f1` and, weighted by the number of gold spans, `weighted_f1`. They are 0 if there is
+        no span.
 
     Raises:
-        UserError: If the sentences have different lengths, there are no words, or seqeval is
-            missing.
+        UserError: If the sentences have different lengths, there are no words, the scheme is
+            unknown or seqeval is missing.
+        DataError: If a tag has a prefix that the scheme does not have.
 
     Example:
         >>> gold, predicted = [["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]]
@@ -56,21 +63,65 @@ def tagging_scores(
     if not pairs:
         raise UserError("`gold` must have at least one word. Received: none")
     scores = {"accuracy": sum(a == b for a, b in pairs) / len(pairs)}
-    if not all(are_span_tags(tags) for tags in (*gold, *predicted)):
+    sides = gold, predicted
+    if scheme is not None:
+        sides = [
+            _in_seqevals_scheme(name, side, scheme)
+            for name, side in (("gold", gold), ("predicted", predicted))
+        ]
+    elif not _are_spans(gold, predicted):
         return scores
-    scores.update(precision=0.0, recall=0.0, f1=0.0)
+    names = (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score"))
+    scores |= {prefix + name: 0.0 for prefix in ("", *_MEANS.values()) for name, _ in names}
     if not any(tag != OUTSIDE for pair in pairs for tag in pair):
         return scores
     metrics = require_seqeval()
-    # seqeval's default mode knows neither `U` nor `L`.
-    sides = ([convert_tags(tags, "IOB2") for tags in side] for side in (gold, predicted))
-    report = metrics.classification_report(*sides, output_dict=True, zero_division=0)
-    del report["macro avg"], report["weighted avg"]
-    for label, values in report.items():
-        suffix = "" if label == "micro avg" else f"_{label}"
-        for name, key in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
-            scores[name + suffix] = float(values[key])
+    options = {"output_dict": True, "zero_division": 0}
+    if scheme is None:
+        # seqeval's default mode knows neither `U` nor `L`.
+        sides = [[convert_tags(tags, "IOB2") for tags in side] for side in sides]
+    else:
+        options |= {"mode": "strict", "scheme": _seqeval_scheme(scheme)}
+        if not any(_strict_spans(tags, scheme) for side in (gold, predicted) for tags in side):
+            return scores
+    for label, values in metrics.classification_report(*sides, **options).items():
+        for name, key in names:
+            prefix, suffix = _MEANS.get(label, ""), f"_{label}"
+            full = prefix + name + ("" if label in _MEANS or label == "micro avg" else suffix)
+            scores[full] = float(values[key])
     return scores
+
+
+_MEANS = {"macro avg": "macro_", "weighted avg": "weighted_"}  # seqeval's names
+
+
+def _seqeval_scheme(scheme):
+    require_seqeval()
+    return getattr(require_package("seqeval.scheme", "scores of spans"), STRICT_SCHEMES[scheme][1])
+
+
+def _in_seqevals_scheme(name, sentences, scheme):
+    """Returns tags as seqeval spells them. Raises `DataError` for a tag of another scheme."""
+    require_one_of("scheme", scheme, tuple(STRICT_SCHEMES))
+    letters = STRICT_SCHEMES[scheme][0]
+    for number, tags in enumerate(sentences):
+        for tag in tags:
+            prefix, dash, label = tag.partition("-")
+            is_known = prefix in letters and len(prefix) == 1 and not (dash and not label)
+            if not is_known or (prefix == OUTSIDE and dash):
+                expected = f"have tags of {scheme}: {OUTSIDE}, or {'/'.join(letters)} and a label"
+                raise user_error(f"`{name}`", expected, f"{tag!r} in row {number}", DataError)
+    if scheme != "BMES":
+        return sentences
+    return [["I" + tag[1:] if tag[0] == "M" else tag for tag in tags] for tags in sentences]
+
+
+def _strict_spans(tags, scheme):
+    """Returns the spans of a sentence whose tags keep to the scheme."""
+    (tags,) = _in_seqevals_scheme("tags", [tags], scheme)
+    entities = require_package("seqeval.scheme", "scores of spans").Entities
+    (found,) = entities([tags], _seqeval_scheme(scheme)).entities
+    return [Span(entity.start, entity.end, entity.tag) for entity in found]
 
 
 def require_seqeval():
@@ -82,14 +133,19 @@ def require_seqeval():
     return require_package("seqeval.metrics", "scores of spans")
 
 
+_LOGGED = ("precision", "recall", "f1", "macro_f1", "weighted_f1")
+
+
 class TaggingScores(keras.callbacks.Callback):
     """Adds `tagging_scores` of held-out sentences to the logs of each epoch.
 
-    They are `val_precision`, `val_recall` and `val_f1`; without spans `val_word_accuracy`.
+    They are `val_precision`, `val_recall`, `val_f1`, `val_macro_f1` and `val_weighted_f1`; without
+    spans `val_word_accuracy`.
 
     Args:
         sentences, tags: Held-out sentences, lists of words, and their tags, in the scheme of the
             model's labels.
+        scheme: See `tagging_scores`.
         restore_best_weights: Whether the model gets the weights of the epoch with the best F1
             (accuracy) at the end of training.
 
@@ -105,10 +161,13 @@ class TaggingScores(keras.callbacks.Callback):
         True
     """
 
-    def __init__(self, sentences, tags, restore_best_weights: bool = False):
+    def __init__(
+        self, sentences, tags, restore_best_weights: bool = False, scheme: str | None = None
+    ):
         super().__init__()
         self.sentences = sentences
         self.tags = tags
+        self.scheme = scheme
         self.restore_best_weights = restore_best_weights
         self.best_score = -1.0
         self.best_epoch = None
@@ -116,13 +175,15 @@ class TaggingScores(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         # What is wrong with the data is found before the first epoch.
-        tagging_scores(self.tags, [[OUTSIDE] * len(words) for words in self.sentences])
+        outside = [[OUTSIDE] * len(words) for words in self.sentences]
+        tagging_scores(self.tags, outside, self.scheme)
 
     def on_epoch_end(self, epoch, logs=None):
-        scores = tagging_scores(self.tags, self.model.predict_tags(self.sentences))
+        predicted = self.model.predict_tags(self.sentences)
+        scores = tagging_scores(self.tags, predicted, self.scheme)
         score = scores.get("f1", scores["accuracy"])
         if logs is not None and "f1" in scores:
-            logs.update({f"val_{name}": scores[name] for name in ("precision", "recall", "f1")})
+            logs.update({f"val_{name}": scores[name] for name in _LOGGED})
         elif logs is not None:
             logs["val_word_accuracy"] = score
         if score > self.best_score:
@@ -151,11 +212,12 @@ def tagging_intervals(
     samples: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
+    scheme: str | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Computes bootstrap intervals over sentences for the scores of `tagging_scores`.
 
     Args:
-        gold, predicted: See `tagging_scores`.
+        gold, predicted, scheme: See `tagging_scores`.
         samples, confidence, seed: See `bert_tf.training.evaluation.scores.drawn_intervals`.
 
     Returns:
@@ -169,25 +231,25 @@ def tagging_intervals(
         >>> bert_tf.tasks.token_classification.tagging_intervals(gold, gold, samples=10)["f1"]
         (1.0, 1.0)
     """
-    scores = tagging_score_rows(gold, predicted)
+    scores = tagging_score_rows(gold, predicted, scheme)
     intervals = drawn_intervals(scores, len(gold), samples, confidence, seed)
     names = scores(np.arange(len(gold)))
     return {name: intervals[name] for name in names if name in intervals}
 
 
 def tagging_score_rows(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: str | None = None
 ) -> Callable[[np.ndarray], dict[str, float]]:
     """Returns a function from the indices of sentences to the scores that are defined for them.
 
     The arguments and errors are those of `tagging_scores`.
     """
-    names = tagging_scores(gold, predicted)  # also checks the arguments
+    names = tagging_scores(gold, predicted, scheme)  # also checks the arguments
     words = np.array([len(tags) for tags in gold])
     hits = np.array([sum(a == b for a, b in zip(*tags)) for tags in zip(gold, predicted)])
     labels, counts = [], np.zeros([len(gold), 0, 3], np.int64)
     if "f1" in names:
-        labels, counts = span_counts(gold, predicted)
+        labels, counts = span_counts(gold, predicted, scheme)
     suffixes = ["", *(f"_{label}" for label in labels)]
 
     def scores(rows):
@@ -200,20 +262,36 @@ def tagging_score_rows(
                 results[f"precision{suffix}"] = right / max(found, 1)
                 results[f"recall{suffix}"] = right / max(true, 1)
                 results[f"f1{suffix}"] = 2 * right / (found + true)
+        for name in ("precision", "recall", "f1"):
+            pairs = zip(labels, of_labels[:, 2])  # labels that neither side has in `rows` are none
+            there = [
+                (results[key], true)
+                for label, true in pairs
+                if (key := f"{name}_{label}") in results
+            ]
+            if there:
+                values, weights = map(np.array, zip(*there))
+                results[f"macro_{name}"] = values.mean()
+                total = max(weights.sum(), 1)
+                results[f"weighted_{name}"] = (values * weights).sum() / total
         return results
 
     return scores
 
 
 def span_counts(
-    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: str | None = None
 ) -> tuple[list[str], np.ndarray]:
-    """Counts the spans of each label in each sentence.
+    """Counts the spans of each label in each sentence; `scheme` as for `tagging_scores`.
 
     Returns:
         The labels, sorted, and int64 `[S, L, 3]`: the correct, the predicted and the gold spans.
     """
-    pairs = [tuple(set(spans_of_tags(tags)) for tags in rows) for rows in zip(gold, predicted)]
+
+    def spans(tags):
+        return set(spans_of_tags(tags) if scheme is None else _strict_spans(tags, scheme))
+
+    pairs = [tuple(map(spans, rows)) for rows in zip(gold, predicted)]
     labels = sorted({span.label or _NO_LABEL for pair in pairs for row in pair for span in row})
     places = {label: place for place, label in enumerate(labels)}
     counts = np.zeros([len(pairs), len(labels), 3], np.int64)

@@ -20,6 +20,16 @@ from bert_tf.errors import DataError, require_one_of, user_error
 
 SCHEMES = ("IOB1", "IOB2", "BIOES")
 OUTSIDE = "O"
+# The prefixes of each scheme in seqeval's strict mode, and seqeval's name for it.
+STRICT_SCHEMES = {
+    "IOB1": ("IOB", "IOB1"),
+    "IOB2": ("IOB", "IOB2"),
+    "IOE1": ("IOE", "IOE1"),
+    "IOE2": ("IOE", "IOE2"),
+    "BIOES": ("BIOES", "IOBES"),
+    "BILOU": ("BILOU", "BILOU"),
+    "BMES": ("BMESO", "IOBES"),  # after M is replaced by I
+}
 
 _SPELLINGS = {"M": "I", "L": "E", "U": "S"}
 _PREFIXES = frozenset("BIES") | frozenset(_SPELLINGS)

@@ -8,7 +8,12 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.token_classification import Span, convert_tags, tagging_intervals, tagging_scores
-from bert_tf.tasks.token_classification.metrics import sentence_errors, span_counts, word_labels
+from bert_tf.tasks.token_classification.metrics import (
+    sentence_errors,
+    span_counts,
+    tagging_score_rows,
+    word_labels,
+)
 from bert_tf.tasks.token_classification.tag_schemes import spans_of_tags, tags_of_spans
 
 GENERATOR = random.Random(3)
@@ -89,6 +94,94 @@ def test_scores_of_every_scheme_are_seqevals_and_in_their_intervals(scheme):
         assert found[f"recall{suffix}"] == pytest.approx(report[key]["recall"])
     for name, (low, high) in tagging_intervals(gold, predicted, samples=30).items():
         assert low < found[name] < high
+
+
+# Some predicted tags break the scheme.
+BROKEN = {
+    "IOB2": (
+        [["B-A", "I-A", "O", "B-B"], ["B-A", "O", "B-B", "I-B"]],
+        [["I-A", "I-A", "O", "B-B"], ["B-A", "I-B", "B-B", "I-B"]],
+    ),
+    "BIOES": (
+        [["B-A", "E-A", "O", "S-B"], ["S-A", "O", "B-B", "E-B"]],
+        [["B-A", "I-A", "O", "S-B"], ["S-A", "S-A", "B-B", "E-B"]],
+    ),
+    "BILOU": (
+        [["B-A", "L-A", "O", "U-B"], ["U-A", "O", "B-B", "L-B"]],
+        [["B-A", "I-A", "O", "U-B"], ["U-A", "U-A", "B-B", "L-B"]],
+    ),
+    "IOE2": (
+        [["I-A", "E-A", "O", "E-B"], ["E-A", "O", "I-B", "E-B"]],
+        [["I-A", "I-A", "O", "E-B"], ["E-A", "O", "I-B", "E-B"]],
+    ),
+    "IOB1": (
+        [["I-A", "B-A", "O", "I-B"], ["I-A", "O", "I-B", "I-B"]],
+        [["B-A", "B-A", "O", "I-B"], ["I-A", "O", "I-B", "I-B"]],
+    ),
+}
+# seqeval 1.2.2: the f1-score of "micro avg", "macro avg" and "weighted avg" of
+# classification_report(*BROKEN[scheme], mode="strict", scheme=…, output_dict=True)
+STRICT = {
+    "IOB2": (0.8571428571428571, 0.8333333333333333, 0.8333333333333333),
+    "BIOES": (0.75, 0.75, 0.75),
+    "BILOU": (0.75, 0.75, 0.75),
+    "IOE2": (0.8571428571428571, 0.8333333333333333, 0.8333333333333333),
+    "IOB1": (0.888888888888889, 0.9, 0.8800000000000001),
+}
+
+
+@pytest.mark.parametrize("scheme", BROKEN)
+def test_strict(scheme):
+    pytest.importorskip("seqeval")
+    gold, predicted = BROKEN[scheme]
+    found = tagging_scores(gold, predicted, scheme)
+    names = ("f1", "macro_f1", "weighted_f1")
+    assert [found[name] for name in names] == pytest.approx(STRICT[scheme], abs=1e-9)
+    rows = tagging_score_rows(gold, predicted, scheme)(np.arange(2))
+    assert rows == pytest.approx({name: found[name] for name in rows})
+    assert set(rows) == set(found)
+    if scheme == "BIOES":
+        as_bmes = [
+            [[tag.replace("I-", "M-") for tag in row] for row in side] for side in (gold, predicted)
+        ]
+        assert tagging_scores(*as_bmes, "BMES") == found
+
+
+def test_means_are_seqevals():
+    """Of tags in any scheme, which break it here and there."""
+    metrics = pytest.importorskip("seqeval.metrics")
+    report = metrics.classification_report(GOLD, PREDICTED, output_dict=True)
+    found = tagging_scores(GOLD, PREDICTED)
+    for ours, theirs in (("macro", "macro avg"), ("weighted", "weighted avg")):
+        assert found[f"{ours}_f1"] == pytest.approx(report[theirs]["f1-score"])
+        assert found[f"{ours}_precision"] == pytest.approx(report[theirs]["precision"])
+        assert found[f"{ours}_recall"] == pytest.approx(report[theirs]["recall"])
+    assert tagging_scores(GOLD, PREDICTED, "IOB2")["f1"] != found["f1"]
+
+
+def test_no_span_keeps_to_the_scheme():
+    pytest.importorskip("seqeval")
+    found = tagging_scores([["I-A", "I-A"]], [["I-A", "O"]], "IOB2")
+    assert found["f1"] == found["macro_f1"] == found["weighted_f1"] == 0.0
+    found = tagging_scores([["O", "O"]], [["B-A", "O"]], "IOB2")
+    assert found["f1"] == found["weighted_f1"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "tags, scheme, message",
+    [
+        (["B-A", "S-B"], "IOB2", r"`gold` must have tags of IOB2.*Received: 'S-B' in row 1"),
+        (["B-A", "NN"], "BIOES", "'NN' in row 1"),
+        (["B-A", "O-A"], "IOB2", "'O-A' in row 1"),
+        (["B-A", "B-"], "IOB2", "'B-' in row 1"),
+        (["B-A", ""], "IOB2", "'' in row 1"),
+        (["B-A", "O"], "IOBES", "`scheme` must be one of"),
+    ],
+)
+def test_tags_of_another_scheme(tags, scheme, message):
+    gold = [[tag] for tag in tags]
+    with pytest.raises(UserError, match=message):
+        tagging_scores(gold, [["O"], ["O"]], scheme)
 
 
 def test_what_has_no_spans():
