@@ -13,9 +13,19 @@ from bert_tf.training.freezing import freeze_layers, reinitialize_top_layers
 from bert_tf.training.optimizers import LAMB, AdamWeightDecay
 from bert_tf.training.schedules import Noam, WarmupCosineDecay, WarmupLinearDecay, fit_steps
 
-__getattr__, _, _losses = lazy_names(__name__, dict.fromkeys(losses.__all__, ".losses"))
+_SCHEDULES = (
+    "WarmupConstant",
+    "WarmupCosineRestarts",
+    "WarmupInverseSqrt",
+    "WarmupPolynomialDecay",
+    "WarmupStableDecay",
+)
+__getattr__, _, _lazy = lazy_names(
+    __name__,
+    dict.fromkeys(losses.__all__, ".losses") | dict.fromkeys(_SCHEDULES, ".warmup_schedules"),
+)
 __all__ = [  # noqa: PLE0604
-    *_losses,
+    *_lazy,
     "LAMB",
     "AdamWeightDecay",
     "BinaryAUC",

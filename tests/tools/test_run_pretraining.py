@@ -258,7 +258,12 @@ def make_two_devices():
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--objective=mlm", "--lr_schedule=cosine", "--mixed_precision=float16"],
+        [
+            "--objective=mlm",
+            "--lr_schedule=cosine_restarts",
+            "--lr_cycles=2",
+            "--mixed_precision=float16",
+        ],
         ["--objective=ltr", "--lr_schedule=noam", "--layer_decay=0.9"],
         ["--gradient_checkpointing", "--gradient_accumulation_steps=4"],
         ["--jit_compile"],

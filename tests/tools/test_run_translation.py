@@ -169,6 +169,10 @@ BAD_FLAGS = {
     ),
     "two limits": (["--train_batch_size=8"], "At most one of --train_batch_size and"),
     "positions": (["--max_target_length=99"], "`max_target_length` must be in [3, 16]"),
+    "schedule": (
+        ["--lr_power=2"],
+        "--lr_power must be used with --lr_schedule=polynomial. Received: --lr_power=2.0, --lr_sch",
+    ),
     "beams": (["--num_beams=50"], "`num_beams` must be below the size of the vocabulary, 21"),
 }
 

@@ -56,7 +56,7 @@ RECORDED = (
     "max_source_length",
     "max_target_length",
     "train_token_budget",
-    "lr_schedule",
+    *optimizer_flags.SCHEDULE_FLAGS,
     "num_warmup_steps",
     "max_train_steps",
 )
@@ -162,6 +162,7 @@ def decoding_options():
 def check_flags():
     """Refuses flags that do not fit together, before any work."""
     fine_tuning_flags.check_flags(dict.fromkeys(("do_train", "do_eval", "do_predict"), ()))
+    optimizer_flags.check_schedule()
     if bool(FLAGS.encoder) != bool(FLAGS.decoder):
         raise flag_error("encoder", "and --decoder must be set together", "decoder")
     starts = {name: FLAGS[name].value for name in ("init_checkpoint", "encoder")}

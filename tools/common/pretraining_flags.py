@@ -157,6 +157,7 @@ def check_flags():
     if FLAGS.use_tpu:
         FLAGS.distribution_strategy = "tpu"
     original_flags.print_ignored()
+    optimizer_flags.check_schedule()
     if FLAGS.num_warmup_steps is None:
         FLAGS.num_warmup_steps = min(WARMUP_STEPS, FLAGS.num_train_steps // 10)
     # Checked without --do_train too, so that the flags of a training run also work for --do_eval.
@@ -216,7 +217,8 @@ def settings():
     data = ("input_file", "vocab_file", "init_checkpoint")
     rows = ("max_seq_length", "max_predictions_per_seq", "train_batch_size")
     model = ("gradient_accumulation_steps", "mixed_precision", "objective")
-    optimizer = ("optimizer", "learning_rate", "lr_schedule", "num_train_steps", "num_warmup_steps")
+    schedule = (*optimizer_flags.SCHEDULE_FLAGS, "num_train_steps", "num_warmup_steps")
+    optimizer = ("optimizer", "learning_rate", *schedule)
     decay = ("weight_decay_rate", "layer_decay", "bias_correction")
     reading = ("seed", "shuffle_buffer", "do_lower_case", *TEXT_FLAGS)
     names = (*data, *rows, *model, *optimizer, *decay, *reading)
