@@ -194,7 +194,7 @@ class WarmupCosineRestarts(_Decay):
         self.num_cycles = num_cycles
 
     def height(self, step, length):
-        # Of whole numbers the remainder is exact, so a cycle begins at its step.
+        # The remainder of whole numbers is exact, so a cycle begins at its step.
         done = tf.math.floormod(step * self.num_cycles, length) / length
         return tf.where(step < length, DECAYS["cosine"](done), 0.0)
 

@@ -116,8 +116,7 @@ class TripletScores(Evaluator):
     Args:
         x: Three lists of n texts: anchors, positives and negatives.
         similarity: See `PairScores`.
-        margin: By how much the similarities must at least differ; a difference of `margin` is not
-            enough.
+        margin: The difference that the similarities must exceed.
         name, batch_size: See `Evaluator`.
 
     Raises:
@@ -412,7 +411,8 @@ class DataSetScores(Evaluator):
             folders that have them.
         split: The name of the file with the grades.
         name, batch_size: See `Evaluator`.
-        **options: Of `RetrievalScores`: `cutoffs`, `similarity`, `query_prompt`, `document_prompt`.
+        **options: `cutoffs`, `similarity`, `query_prompt`, `document_prompt`; see
+            `RetrievalScores`.
 
     Raises:
         DataError: If there is no data set, or a file is missing or malformed.
