@@ -134,8 +134,9 @@ def _text_rows(path, other):
         if pair[0] != pair[1]:
             expected = f"have the references of {path}"
             raise user_error(other, expected, f"{pair[1]} of text {number}", DataError)
-    rows = generated_text_rows([*texts, *others], [*references, *references], FLAGS.tokenize)
-    return rows, len(texts)
+    options = {"names": FLAGS.metrics} if FLAGS.metrics else {}
+    both = [*texts, *others], [*references, *references]
+    return generated_text_rows(*both, FLAGS.tokenize, **options), len(texts)
 
 
 def _compared_rankings(path, other):

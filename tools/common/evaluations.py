@@ -119,13 +119,12 @@ def of_answers(examples, answers, version_2, num_errors, **bootstrap):
 
 def of_texts(predicted, references, tokenize, num_errors, **bootstrap):
     """Evaluates generated texts; `references` has the list of references of each."""
-    from bert_tf.training.evaluation.generated_text import (
-        generated_text_intervals,
-        generated_text_rows,
-    )
+    from bert_tf.training.evaluation.generated_text import generated_text_rows
+    from bert_tf.training.evaluation.scores import drawn_intervals
 
     scores = generated_text_rows(predicted, references, tokenize)
-    chrf = np.array([scores(np.array([row]))["chrf"] for row in range(len(predicted))])
+    chrf_of = generated_text_rows(predicted, references, tokenize, ["chrf"])
+    chrf = np.array([chrf_of(np.array([row]))["chrf"] for row in range(len(predicted))])
     lines = []
     for row in np.argsort(chrf, kind="stable")[:num_errors]:
         if chrf[row] >= 100.0:
@@ -135,7 +134,7 @@ def of_texts(predicted, references, tokenize, num_errors, **bootstrap):
     return Evaluation(
         f"{len(predicted)} texts, {sum(map(len, references))} references",
         scores(np.arange(len(predicted))),
-        generated_text_intervals(predicted, references, tokenize, **bootstrap),
+        drawn_intervals(scores, len(predicted), **bootstrap),
         columns="chrF, expected, predicted, text",
         errors=lines,
     )

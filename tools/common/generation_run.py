@@ -125,7 +125,7 @@ def report(model, name, sources, references, score_names, scores=()):
     if references:
         from bert_tf.training.evaluation.generated_text import generated_text_scores
 
-        found = generated_text_scores(texts, references, FLAGS.tokenize)
-        scores = {**dict(scores), **{score: found[score] for score in score_names}}
+        found = generated_text_scores(texts, references, FLAGS.tokenize, score_names)
+        scores = {**dict(scores), **found}
         lines = result_files.score_lines(scores, f"{name}_")
         result_files.report(lines, f"{name}_results.txt", name.capitalize())

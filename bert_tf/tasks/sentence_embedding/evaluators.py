@@ -419,11 +419,19 @@ class DataSetScores(Evaluator):
         UserError: See `RetrievalScores`.
 
     Example:
+        >>> import os, pathlib
         >>> from bert_tf.tasks.sentence_embedding import DataSetScores
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
-        >>> scores = DataSetScores("scifact/", cutoffs=[1])(encoder)  # doctest: +SKIP
-        >>> sorted(scores)[:2]  # doctest: +SKIP
-        ['bpref', 'f1@1']
+        >>> os.makedirs("films/qrels")
+        >>> files = {
+        ...     "corpus.jsonl": '{"_id": "d1", "text": "a film"}',
+        ...     "queries.jsonl": '{"_id": "q1", "text": "film"}',
+        ...     "qrels/test.tsv": "query-id\\tcorpus-id\\tscore\\nq1\\td1\\t1",
+        ... }
+        >>> for name, text in files.items():
+        ...     size = pathlib.Path("films", name).write_text(text)
+        >>> DataSetScores("films/", cutoffs=[1])(encoder)["ndcg@1"]
+        1.0
 
     Reference: `NanoBEIREvaluator` of sentence-transformers, which downloads the data.
     """

@@ -9,7 +9,7 @@ Glossary: `n` texts.
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -119,10 +119,14 @@ class _IdeographTokenizer:
 # sacrebleu's names: 13a is that of WMT, intl knows Unicode's punctuation, zh splits ideographs.
 TOKENIZERS = ("13a", "intl", "zh")
 _ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
+SCORES = ("bleu", "chrf", "chrf++", "ter", *_ROUGE_TYPES)
 
 
 def generated_text_scores(
-    predicted: Sequence[str], references: References, tokenize: str = "13a"
+    predicted: Sequence[str],
+    references: References,
+    tokenize: str = "13a",
+    names: Collection[str] = SCORES,
 ) -> dict[str, float]:
     """Computes BLEU, chrF, chrF++ and TER of a corpus, and the means of ROUGE-1, 2 and L.
 
@@ -132,6 +136,7 @@ def generated_text_scores(
         tokenize: "13a", "intl" or "zh": how BLEU finds words. With "zh", a unit of ROUGE and TER
             is an ideograph or a word; otherwise a unit of ROUGE is a word of the letters a-z and
             digits, as in rouge-score.
+        names: The scores to compute. TER takes long for long texts.
 
     Returns:
         `bleu`, `chrf`, `chrf++`, `rouge1`, `rouge2` and `rougeL` (F1, without stemming), from 0 to
@@ -139,7 +144,7 @@ def generated_text_scores(
 
     Raises:
         DataError: If there are no texts, not as many entries in `references`, or a text has none.
-        UserError: If sacrebleu or rouge-score is missing, or `tokenize` is unknown.
+        UserError: If sacrebleu or rouge-score is missing, or `tokenize` or a name is unknown.
 
     Example:
         >>> from bert_tf.training.evaluation.generated_text import generated_text_scores
@@ -154,7 +159,7 @@ def generated_text_scores(
     Reference: Papineni et al. 2002 (BLEU), Popović 2015 (chrF) and 2017 (chrF++), Snover et al.
         2006 (TER), Lin 2004 (ROUGE), Post 2018 (sacrebleu).
     """
-    scores = generated_text_rows(predicted, references, tokenize)
+    scores = generated_text_rows(predicted, references, tokenize, names)
     return scores(np.arange(len(predicted)))
 
 
@@ -193,13 +198,18 @@ def require_text_metrics() -> None:
 
 
 def generated_text_rows(
-    predicted: Sequence[str], references: References, tokenize: str = "13a"
+    predicted: Sequence[str],
+    references: References,
+    tokenize: str = "13a",
+    names: Collection[str] = SCORES,
 ) -> Callable[[np.ndarray], dict[str, float]]:
     """Returns a function from the indices of texts to their scores; texts are compared once.
 
     The arguments and errors are those of `generated_text_scores`.
     """
     require_one_of("tokenize", tokenize, TOKENIZERS)
+    for name in names:
+        require_one_of("names", name, SCORES)
     references = reference_lists(predicted, references)
     require_text_metrics()
     from sacrebleu.metrics import BLEU, CHRF, TER
@@ -211,6 +221,7 @@ def generated_text_rows(
         "chrf++": CHRF(word_order=2),
         "ter": TER(normalized=is_chinese, asian_support=is_chinese),
     }
+    metrics = {name: metric for name, metric in metrics.items() if name in names}
     # sacrebleu reads the first references of all texts, then the second; None is for no more.
     columns = list(itertools.zip_longest(*references))
     # The counts of n-grams or edits of each text, whose sums give the score of a corpus:
@@ -220,16 +231,18 @@ def generated_text_rows(
         name: np.array(metric._extract_corpus_statistics(list(predicted), columns))
         for name, metric in metrics.items()
     }
-    rouge = rouge_of_texts(
-        predicted, references, _ROUGE_TYPES, use_stemmer=False, ideographs=is_chinese
-    )  # [n, _ROUGE_TYPES]
+    types = [name for name in _ROUGE_TYPES if name in names]
+    rouge = np.zeros([len(predicted), 0])
+    if types:
+        options = {"use_stemmer": False, "ideographs": is_chinese}
+        rouge = rouge_of_texts(predicted, references, types, **options)  # [n, types]
 
     def scores(rows):
         results = {}
         for name, metric in metrics.items():
             total = counts[name][rows].sum(axis=0).tolist()  # [n, counts] -> [counts]
             results[name] = float(metric._compute_score_from_stats(total).score)
-        means = rouge[rows].mean(axis=0)  # [n, _ROUGE_TYPES] -> [_ROUGE_TYPES]
-        return {**results, **dict(zip(_ROUGE_TYPES, means.tolist()))}
+        means = rouge[rows].mean(axis=0)  # [n, types] -> [types]
+        return {**results, **dict(zip(types, means.tolist()))}
 
     return scores

@@ -76,6 +76,13 @@ def test_several_references(sacrebleu):
     assert one["bleu"] < scores["bleu"] and one["ter"] > scores["ter"]
 
 
+def test_some_scores(sacrebleu):
+    scores = generated_text_scores(PREDICTED, SEVERAL)
+    for names in (["ter"], ["rougeL", "bleu"], ["rouge2"]):
+        found = generated_text_scores(PREDICTED, SEVERAL, names=names)
+        assert found == pytest.approx({name: scores[name] for name in names})
+
+
 def test_ter_of_chinese_counts_ideographs(sacrebleu):
     assert generated_text_scores(["我用系统"], ["我用了系统"], "zh")["ter"] == pytest.approx(20.0)
     assert generated_text_scores(["我用系统"], ["我用了系统"], "13a")["ter"] == 100.0
@@ -84,6 +91,8 @@ def test_ter_of_chinese_counts_ideographs(sacrebleu):
 def test_what_is_refused():
     with pytest.raises(UserError, match="`tokenize` must be one of"):
         generated_text_scores(["a"], ["a"], "words")
+    with pytest.raises(UserError, match="`names` must be one of .*'meteor'"):
+        generated_text_scores(["a"], ["a"], names=["meteor"])
     with pytest.raises(DataError, match=r"len\(references\)=2, len\(predicted\)=1"):
         generated_text_scores(["a"], ["a", "b"])
     with pytest.raises(DataError, match="at least one"):
