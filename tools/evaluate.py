@@ -8,7 +8,8 @@ Classes, several labels per example, or numbers (--kind=classes, the default):
 The gold labels are those of the task's file; the flags for it are those of
 bert-tf run_classifier. The predictions are the .tsv file that bert-tf run_classifier
 --do_predict writes (one line per example: the probabilities of the labels in the order of --labels,
-or a number), or a .jsonl file with `probabilities`, `label` or `score`, and optionally `id`.
+or a number), or a .jsonl file with `probabilities`, `label` or `score`, and optionally `id`. The
+predictions of several models are averaged: --predictions_file=a.tsv,b.tsv.
 
 Tags of words (--kind=tags): the predictions are the columns that bert-tf run_ner writes (word,
 gold tag, predicted tag), or any CoNLL columns with the predicted tag last, and the gold tags in
@@ -44,14 +45,15 @@ import os
 
 from bert_tf.config import REGRESSION
 from bert_tf.tools.common import evaluations, result_files, scored_files, tool
-from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.checks import flag_error, options_of
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.task_flags import task_from_flags
 
 define_flags("""
     kind (classes|tags|answers|texts, classes): The kind of the predictions.
-    predictions_file (str): The file with the predictions.
+    predictions_file (list): The file with the predictions. With --kind=classes, the predictions of
+        several files are averaged.
 """)
 scored_files.define_gold()
 define_flags("""
@@ -68,19 +70,20 @@ def evaluated():
     """Returns the `Evaluation` of the files that the flags name."""
     options = options_of("confidence", "seed", samples="bootstrap_samples")
     options["num_errors"] = FLAGS.worst_errors
+    predictions_file = FLAGS.predictions_file[0]
     if FLAGS.kind == "tags":
         scored_files.require_plotting()
-        columns = scored_files.read_tags(FLAGS.predictions_file)
+        columns = scored_files.read_tags(predictions_file)
         return evaluations.of_tags(*columns, FLAGS.strict_scheme, **options)
     if FLAGS.kind == "answers":
-        return evaluations.of_answers(*scored_files.read_answers(FLAGS.predictions_file), **options)
+        return evaluations.of_answers(*scored_files.read_answers(predictions_file), **options)
     if FLAGS.kind == "texts":
-        columns = scored_files.read_texts(FLAGS.predictions_file)
+        columns = scored_files.read_texts(predictions_file)
         return evaluations.of_texts(*columns, FLAGS.tokenize, **options)
     if task_from_flags().problem_type != REGRESSION:
         scored_files.require_plotting()
     options["threshold"] = FLAGS.threshold
-    return evaluations.of_classes(*scored_files.read_classes(FLAGS.predictions_file), **options)
+    return evaluations.of_classes(*scored_files.read_classes(*FLAGS.predictions_file), **options)
 
 
 def report_lines(evaluation):
@@ -107,6 +110,8 @@ def report_lines(evaluation):
 
 def main():
     scored_files.check_flags()
+    if FLAGS.kind != "classes" and len(FLAGS.predictions_file) > 1:
+        raise flag_error("predictions_file", f"must be one file with --kind={FLAGS.kind}")
     tool.require_writable(FLAGS.output_dir, "output_dir")
     evaluation = evaluated()
     lines = report_lines(evaluation)

@@ -114,7 +114,7 @@ _NOT_FEW_SHOT = (
     *("label_smoothing", "focal_gamma", "class_weights", "reinit_layers", "lora_rank"),
     *("freeze_layers", "unfreeze_every", "keep_best", "early_stopping_patience"),
     *("augment_insertion", "augment_swap", "augment_deletion", "distribution_strategy"),
-    *("gradient_accumulation_steps", "negatives_per_pair"),
+    *("gradient_accumulation_steps", "negatives_per_pair", "r_drop", "ordinal_alpha"),
 )
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
 _NLI = ("contradiction", "entailment", "neutral")

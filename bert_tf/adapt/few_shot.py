@@ -12,7 +12,7 @@ from bert_tf.config import POOLING_MODES, SINGLE_LABEL
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 from bert_tf.tasks.text_classification.model import BertTextClassifier
-from bert_tf.training.losses.sentence_losses import CosineRegressionLoss
+from bert_tf.training.losses.score_losses import CosineRegressionLoss
 from bert_tf.training.optimizers import AdamWeightDecay
 from bert_tf.training.schedules import WarmupLinearDecay
 

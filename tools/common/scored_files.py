@@ -1,5 +1,7 @@
 """The flags for files of predictions and gold labels, and what is read by them."""
 
+import numpy as np
+
 from bert_tf.base.file_errors import data_error
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
@@ -70,8 +72,11 @@ def check_flags():
         require_text_metrics()
 
 
-def read_classes(path):
-    """Returns the examples, gold labels and predictions, the names of the labels and the task."""
+def read_classes(*paths):
+    """Returns the examples, gold labels and predictions, the names of the labels and the task.
+
+    The predictions of several files are averaged.
+    """
     from bert_tf.tasks.text_classification.files import read_predictions
 
     task, labels = task_flags.task_from_flags(), task_flags.given_labels()
@@ -83,8 +88,9 @@ def read_classes(path):
             "run_classifier.py prints. Received: none. The file has the labels "
             f"{task.label_list(examples)}"
         )
-    predicted = read_predictions(path, examples, labels, task.problem_type)
-    gold = task_flags.targets_of(examples, labels, task.problem_type)
+    kind = task.problem_type
+    predicted = np.mean([read_predictions(path, examples, labels, kind) for path in paths], axis=0)
+    gold = task_flags.targets_of(examples, labels, kind)
     return examples, gold, predicted, labels, task
 
 
