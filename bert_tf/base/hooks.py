@@ -21,6 +21,7 @@ folder_weights = _hook("bert_tf.checkpoints.huggingface_files", "folder_weights"
 task_inputs = _hook("bert_tf.tasks", "inputs")
 declared_spec = _hook("bert_tf.tasks", "declared_spec")
 preprocessor_spec = _hook("bert_tf.tasks", "preprocessor_spec")
+encode_texts = _hook("bert_tf.text.encoding", "encode")
 tokenizer_directory = _hook("bert_tf.checkpoints.opening", "tokenizer_directory")
 save_model = _hook("bert_tf.checkpoints.saving", "save_model")
 save_lora = _hook("bert_tf.checkpoints.lora", "save_lora")

@@ -10,10 +10,12 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "BertTokenizer": ".tokenizer",
         "CJK_BLOCKS": ".unicode_tables",
+        "Encoding": ".encoding",
         "SubwordTokenizer": ".subword_tokenizer",
         "Tokenizer": ".tokenizer_base",
         "byte_characters": ".byte_pairs",
         "count_words": ".vocabulary_learning",
+        "encode": ".encoding",
         "jieba_segmenter": ".whole_words",
         "learn_unigram": ".unigram_learning",
         "learn_vocabulary": ".vocabulary_learning",

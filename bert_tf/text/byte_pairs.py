@@ -87,9 +87,13 @@ class BytePairs(code_points.PieceModel):
             lacks = points.starts_row() & (points.values != _BLANK)
             points, is_added = points.with_marks(lacks, _BLANK)
             points = points._replace(last=points.last - tf.cast(is_added, tf.int64))
-        ids, begins, ends = code_points.pieces_of_words(
-            _words(texts, self._parts.splits_like_llama), self._merge
-        )
+        words = _words(texts, self._parts.splits_like_llama)
+        ids, begins, ends = code_points.pieces_of_words(words, self._merge)
+        if self.marks_words:
+            lengths = tf.cast(tf.strings.length(words.values), tf.int64)
+            first_bytes = tf.cumsum(lengths, exclusive=True)
+            begins_word = code_points.mask_of(first_bytes, tf.reduce_sum(lengths))
+            ids = self.marked(ids, tf.gather(begins_word, begins))
 
         lengths = code_points.utf8_lengths(points.values)
         points = points.gather(repeated(lengths)[0])  # one for each byte

@@ -68,12 +68,15 @@ class CharacterPairs(code_points.PieceModel):
         if self._bytes_join:
             is_byte = self._character_ids(values) < 0
             joins |= is_byte | tf.roll(is_byte, 1, 0)
-        is_start = points.starts_row() | ~joins
+        begins_word = points.starts_row()
         if self._splits:
-            is_start |= before == _BLANK
+            begins_word |= before == _BLANK
+        is_start = begins_word | ~joins
         parts = code_points.strings_from(points, tf.where(is_start)[:, 0], tf.size(texts, tf.int64))
         ids, begins, ends = code_points.pieces_of_words(parts, self._merge)
-        points = points.gather(repeated(self._sizes(values))[0])  # one for each symbol
+        sources, within = repeated(self._sizes(values))
+        points = points.gather(sources)  # one for each symbol
+        ids = self.marked(ids, tf.gather(tf.gather(begins_word, sources) & (within == 0), begins))
         first, last = tf.gather(points.first, begins), tf.gather(points.last, ends - 1)
         return code_points.placed(row_splits, ids, first, last + 1)
 

@@ -17,6 +17,8 @@ from bert_tf.base.ragged_rows import repeated, row_ids
 MALFORMED_TEXT = "Every text must be valid UTF-8."
 NUM_CODE_POINTS = 0x110000
 _VALID = r"[\x00-\x{d7ff}\x{e000}-\x{10ffff}]*"
+# Is added to the ids of pieces that begin a word; a definition has fewer pieces.
+WORD_START = 1 << 30
 PAGE_BITS = 8
 PAGE_SIZE = 1 << PAGE_BITS
 # `char::is_whitespace` of Rust and `\s` of Oniguruma: the property White_Space.
@@ -106,10 +108,13 @@ class PieceModel:
         errors: What to do with text that is not UTF-8, as in `BertTokenizer`. None if all text is
             UTF-8.
         takes_ascii: Whether all text is ASCII, in which positions of characters are those of bytes.
+        marks_words: Whether `WORD_START` is added to the ids of pieces that begin a word of the
+            `pre_tokenizer`.
     """
 
     errors: str | None = None
     takes_ascii = False
+    marks_words = False
 
     def for_texts(self, columns: list[tf.Tensor]) -> "PieceModel":
         """Returns a model of the same ids for these strings `[B]`, faster if they are eager."""
@@ -122,6 +127,12 @@ class PieceModel:
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`)."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `pieces`.")
+
+    def marked(self, ids: tf.RaggedTensor, begin_word: tf.Tensor) -> tf.RaggedTensor:
+        """Returns ids with the marks of `marks_words`; `begin_word` is bool `[pieces]`."""
+        if not self.marks_words:
+            return ids
+        return ids.with_values(ids.values + WORD_START * tf.cast(begin_word, tf.int32))
 
 
 def checked(texts: tf.Tensor, errors: str | None) -> tf.Tensor:

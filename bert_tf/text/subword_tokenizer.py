@@ -1,5 +1,6 @@
 """`SubwordTokenizer`: byte-pair encoding and Unigram models, in the graph."""
 
+import copy
 import functools
 import os
 from typing import Any
@@ -16,9 +17,10 @@ from bert_tf.errors import naming
 from bert_tf.text import subword_definition, subword_files, tokenizer_config, tokenizer_files
 from bert_tf.text.byte_pairs import BytePairs, byte_characters
 from bert_tf.text.character_pairs import BYTE_PIECES, CharacterPairs
+from bert_tf.text.code_points import WORD_START, PieceModel
 from bert_tf.text.kept_whole import KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import Tokenizer
-from bert_tf.text.tokenizer_graphs import TokenizerGraphs
+from bert_tf.text.tokenizer_graphs import TokenizerGraphs, as_strings
 from bert_tf.text.unigram import METASPACE, Normalized, Unigram, steps
 
 
@@ -108,7 +110,8 @@ class SubwordTokenizer(Tokenizer):
             mask_token = mask_token or existing("<mask>", "[MASK]")
             self.mask_token = mask_token if mask_token in self._ids else None
             self._set_token_ids("The tokenizer", ("unk_token", "pad_token"))
-            self._graphs = TokenizerGraphs(self._create_model())
+            self._base_model = self._create_base_model()
+            self._graphs = TokenizerGraphs(self._create_model(self._base_model))
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "SubwordTokenizer":
@@ -154,11 +157,15 @@ class SubwordTokenizer(Tokenizer):
             content = tokenizer_config.content(arguments, "PreTrainedTokenizerFast")
             write_json(os.path.join(new, tokenizer_config.CONFIG_FILE), content, sort_keys=True)
 
-    def _create_model(self):
+    def _create_base_model(self) -> PieceModel:
         parts = self._parts
         by_bytes, by_characters = parts.is_byte_level, parts.byte_fallback
         kind = BytePairs if by_bytes else CharacterPairs if by_characters else Unigram
-        model = kind(parts)
+        return kind(parts)
+
+    def _create_model(self, model: PieceModel) -> PieceModel:
+        """Returns a model of the definition around what finds the pieces of normalized text."""
+        parts, mark = self._parts, WORD_START * model.marks_words
         normalization = steps(self.definition["normalizer"])
         # Some tokens are found before the text is normalized, others after, as in tokenizers.
         for is_normalized in (True, False):
@@ -172,7 +179,7 @@ class SubwordTokenizer(Tokenizer):
             if is_normalized and written:
                 written = Normalized(normalization)(written)
             patterns = literal_patterns(
-                (text, token["id"], token["lstrip"], token["rstrip"])
+                (text, token["id"] + mark, token["lstrip"], token["rstrip"])
                 for text, token in zip(written, tokens)
             )
             if patterns:
@@ -181,6 +188,21 @@ class SubwordTokenizer(Tokenizer):
                 model = Normalized(normalization, model)
         model.errors = self.errors  # the outermost one checks the text
         return model
+
+    @functools.cached_property
+    def _word_graphs(self) -> TokenizerGraphs:
+        """Graphs whose ids are marked where words begin."""
+        marking = copy.copy(self._base_model)
+        marking.marks_words = True
+        return TokenizerGraphs(self._create_model(marking))
+
+    def words_and_offsets(self, texts, trim_offsets=False):
+        texts = as_strings(texts, "texts", ranks=(1,))
+        trims = trim_offsets and self.spans_have_spaces
+        pieces = self._word_graphs.pieces(texts, trims)
+        marked = pieces.ids.values
+        ids = pieces.ids.with_values(marked % WORD_START)
+        return pieces._replace(ids=ids), marked >= WORD_START
 
     @functools.cached_property
     def _texts(self) -> list[bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base import hints
+from bert_tf.base import hints, hooks
 from bert_tf.base.json_schema import Kind, check
 from bert_tf.base.ragged_rows import kept_values
 from bert_tf.errors import ConfigError, DataError, UserError, require, user_error
@@ -68,7 +68,7 @@ class Tokenizer:
 
     def __setattr__(self, name, value):
         if name == "max_length":
-            _check_options(value)
+            check_row_options(value)
             value = value if value is None else int(value)
         elif name == "truncation_side":
             rule = f"must be one of {packing.TRUNCATION_SIDES}"
@@ -141,7 +141,7 @@ class Tokenizer:
             raise TypeError(f"A tokenizer has no argument {', '.join(unknown)}.{hint}")
         max_length = self.max_length if max_length is None else max_length
         least = 2 if pairs is None else 2 + self.separators
-        _check_options(max_length, padding, truncation, least)
+        check_row_options(max_length, padding, truncation, least)
         form = self._form(None if ragged else self.pad_token_id, truncation)
         sizes = {} if max_length is None else {"max_length": max_length}
         if padding != "longest" and not ragged:
@@ -269,6 +269,46 @@ class Tokenizer:
         with tf.device("CPU:0"):
             texts = as_strings(texts, "texts", ranks=(1,))
             return self._graphs.pieces(texts, trim_offsets and self.spans_have_spaces)
+
+    def words_and_offsets(
+        self, texts: Sequence[str] | tf.Tensor, trim_offsets: bool = False
+    ) -> tuple[Pieces, tf.Tensor]:
+        """Converts text to pieces, and says where words begin.
+
+        A word is what the tokenizer splits text into before it looks for pieces: of a
+        `BertTokenizer` each word and each punctuation mark, of byte pairs what their pattern finds.
+
+        Args:
+            texts, trim_offsets: See `tokenize_with_offsets`.
+
+        Returns:
+            The `Pieces` of `tokenize_with_offsets`, and which of all of them begin a word, bool.
+
+        Raises:
+            ConfigError: If `texts` is not a batch of strings.
+
+        Example:
+            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+            >>> pieces, begin_word = tokenizer.words_and_offsets(["Hello tokenizers"])
+            >>> begin_word.numpy()
+            array([ True,  True, False, False])
+        """
+        pieces = self.tokenize_with_offsets(texts, trim_offsets)
+        return pieces, ~tf.gather(self.continues_word(), pieces.ids.values)
+
+    def encode(self, texts: Sequence, pairs: Sequence | None = None, **options: Any) -> Any:
+        """Converts texts to model inputs, and says where each token comes from.
+
+        It is for own heads: special-tokens mask, words, offsets, overlapping windows, texts that
+        are split into words. `bert_tf.text.encode` describes the arguments, the result and the
+        errors.
+
+        Example:
+            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+            >>> tokenizer.encode(["Hello tokenizers"]).numpy()["word_ids"]
+            array([[-1,  0,  1,  1,  1, -1]])
+        """
+        return hooks.encode_texts(self, texts, pairs, **options)
 
     def detokenize(
         self,
@@ -402,7 +442,7 @@ class Tokenizer:
         return functools.partial(type(self), **self.get_config()), ()
 
 
-def _check_options(max_length, padding="longest", truncation="longest_first", least=2):
+def check_row_options(max_length, padding="longest", truncation="longest_first", least=2):
     """Raises `ConfigError` for invalid arguments of `Tokenizer.__call__`."""
     rule = f"must be at least {least}, to hold the special tokens"
     require(max_length is None or max_length >= least, rule, max_length=max_length)

@@ -236,8 +236,9 @@ class Unigram(code_points.PieceModel):
         ids, begins, ends = code_points.pieces_of_words(parts, self._segment)
         # Unknown characters next to each other in a word are one piece.
         is_new = code_points.starts(ids.values) | (ids.values != self._unk_id)
-        is_new |= tf.gather(is_start, begins)
-        ids = kept_values(ids, is_new)
+        begins_word = tf.gather(is_start, begins)
+        is_new |= begins_word
+        ids = kept_values(self.marked(ids, begins_word), is_new)
         first = tf.gather(points.first, tf.boolean_mask(begins, is_new))
         last = tf.gather(points.last, tf.boolean_mask(ends, tf.roll(is_new, -1, 0)) - 1)
         return code_points.placed(row_splits, ids, first, last + 1)
