@@ -35,6 +35,7 @@ from bert_tf.text.tokenizer_json import (
     complete_step,
     flat,
     special_tokens,
+    with_flags,
 )
 from bert_tf.text.vocabulary import in_order
 
@@ -199,7 +200,7 @@ def parse(definition: dict[str, Any]) -> Parts:
         if known != token["id"] or (known < len(listed) and listed[known] != token["content"]):
             expected = f"have the id of its piece, {known}, or an id of its own"
             raise user_error("An added token", expected, f"{token!r:.200}.", DataError)
-        added.append(_with_flags(token))
+        added.append(with_flags(token))
     others = [(index, piece) for piece, index in ids.items() if index >= len(listed)]
     others = in_order(dict(others), len(others), "The tokenizer", len(listed))
     return Parts(
@@ -252,12 +253,6 @@ def complete(definition: dict[str, Any], ids: Mapping[str, int]) -> dict[str, An
         "version": "1.0",
         **dict.fromkeys(("truncation", "padding", "decoder")),
         **definition,
-        "added_tokens": [_with_flags(token) for token in definition.get("added_tokens") or ()],
+        "added_tokens": [with_flags(token) for token in definition.get("added_tokens") or ()],
         **{name: complete_step(definition.get(name), key, ids) for name, key in _STEPS.items()},
     }
-
-
-def _with_flags(token: dict[str, Any]) -> dict[str, Any]:
-    """Returns an added token with all flags."""
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
-    return {**flags, "normalized": not token.get("special", False), **token}

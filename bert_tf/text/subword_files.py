@@ -58,12 +58,17 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
         received = f"byte pairs or a Unigram model in {os.fspath(directory)}."
         raise user_error("The tokenizer's model", expected, received, ConfigError)
     found = {name: value for name, value in found.items() if name in subword_definition.OPTIONS}
-    known = {token["content"] for token in definition.get("added_tokens") or ()}
-    if unknown := sorted({*tokenizer_config.added_tokens(config)} - known):
+    given = definition.get("added_tokens") or []
+    known = {token["content"] for token in given}
+    # Those of tokenizer.json have the flags that it says.
+    others = tokenizer_files.added_tokens(directory, config, {})
+    others = [token for name, token in others.items() if name not in known]
+    if unknown := [token["content"] for token in others if "id" not in token]:
         raise ConfigError(
             f"The definition of the tokenizer of {os.fspath(directory)} must have all added "
             f"tokens of {tokenizer_config.CONFIG_FILE}. Received: {unknown!s:.200} in addition."
         )
+    definition = {**definition, "added_tokens": [*given, *others]}
     first = definition.get("pre_tokenizer") or {}
     if first.get("type") == "ByteLevel" and config.get("add_prefix_space") is not None:
         # Matches transformers: the configuration overrides the definition.

@@ -233,6 +233,17 @@ class SubwordTokenizer(Tokenizer):
         whole = {token["content"] for token in self._parts.added_tokens} | {self.unk_token}
         return np.array([not (p.startswith(space) or p in whole) for p in self.vocabulary], bool)
 
+    def _added_contents(self) -> set[str]:
+        return {token["content"] for token in self._parts.added_tokens}
+
+    def _config_with(self, tokens: list[dict[str, Any]]) -> dict[str, Any]:
+        added, count = list(self.definition["added_tokens"]), self.vocab_size
+        for token in tokens:
+            token_id = self._ids.get(token["content"], count)
+            count += token_id == count
+            added.append({"id": token_id, **token})
+        return {**self.get_config(), "definition": {**self.definition, "added_tokens": added}}
+
     def _special_ids(self) -> set[int]:
         added = {token["id"] for token in self._parts.added_tokens if token["special"]}
         return super()._special_ids() | added

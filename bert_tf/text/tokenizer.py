@@ -3,7 +3,7 @@
 import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.base import hooks
 from bert_tf.base.ragged_rows import joined_strings
 from bert_tf.errors import check_limits, naming, require
-from bert_tf.text import tokenizer_config, tokenizer_files
+from bert_tf.text import tokenizer_config, tokenizer_files, tokenizer_json
 from bert_tf.text.chinese_words import chinese_words
 from bert_tf.text.kept_whole import NUMBER, KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import SPECIAL_TOKENS, Tokenizer
@@ -67,6 +67,8 @@ class BertTokenizer(Tokenizer):
         segmenter: "jieba" makes each Chinese word that is a piece of the vocabulary one token, as
             in RoFormer; it also makes each letter of other scripts than English a word. It is
             Python code, so models with it cannot be exported. It needs the package rjieba or jieba.
+        added_tokens: Further tokens, which are found in a text before it is split: see
+            `with_added_tokens`. Those that are not in the vocabulary follow it.
 
     Attributes:
         unk_token_id, sep_token_id, pad_token_id, cls_token_id, mask_token_id: The ids of these
@@ -121,6 +123,7 @@ class BertTokenizer(Tokenizer):
         additional_special_tokens: Sequence[str] = (),
         character_rules: str = GOOGLE,
         segmenter: str | None = None,
+        added_tokens: Sequence[Mapping[str, Any]] = (),
     ):
         source = None
         if isinstance(vocabulary, (str, os.PathLike)):
@@ -134,6 +137,13 @@ class BertTokenizer(Tokenizer):
         is_valid = segmenter is None or separators == 1
         require(is_valid, "must be 1 with a `segmenter`", separators=separators)
         check_limits(max_input_chars_per_word=max_input_chars_per_word)
+        self.added_tokens = []
+        if len(added_tokens):
+            places = {piece: index for index, piece in enumerate(vocabulary)}
+            tokens = hooks.checked_added_tokens(added_tokens, False, ())
+            self.added_tokens = sorted(tokens, key=lambda token: places.get(token["content"], -1))
+        self._num_pieces = len(vocabulary)
+        vocabulary = tokenizer_json.with_added(vocabulary, self.added_tokens)
         ids = {piece: index for index, piece in enumerate(vocabulary)}
         options = (max_length, truncation_side, errors, split_special_tokens)
         super().__init__(vocabulary, ids, *options)
@@ -166,11 +176,17 @@ class BertTokenizer(Tokenizer):
         tokens = [getattr(self, name) for name in (*kept, "number_token")]
         tokens += self.additional_special_tokens
         tokens = [(t, self.token_to_id(t), False, False) for t in tokens if t is not None]
-        patterns = literal_patterns(tokens)
+        literals = {True: [], False: []}  # of added tokens, by `normalized`
+        for token in self.added_tokens:
+            text, *sides = (token[name] for name in ("content", "lstrip", "rstrip"))
+            literals[token["normalized"]].append((text, self.token_to_id(text), *sides))
+        patterns = literal_patterns([*tokens, *literals[False]])
         if self.number_token is not None:
             patterns[NUMBER] = self.token_to_id(self.number_token)
         options = self._splitter(), self.unk_token, self.max_input_chars_per_word
-        return _graphs_of(tuple(patterns.items()), tuple(self.vocabulary), *options)
+        pieces = tuple(self.vocabulary[: self._num_pieces])
+        found = tuple(patterns.items()), tuple(literals[True])
+        return _graphs_of(*found, pieces, *options)
 
     def _splitter(self) -> WordSplitter:
         lowercase, strip_accents = self.lowercase, self.strip_accents
@@ -231,7 +247,21 @@ class BertTokenizer(Tokenizer):
         tokenizer_files.write(self.get_config(), directory)
 
     def _special_ids(self) -> set[int]:
-        return super()._special_ids() | {*map(self.token_to_id, self.additional_special_tokens)}
+        special = [token["content"] for token in self.added_tokens if token["special"]]
+        special += self.additional_special_tokens
+        return super()._special_ids() | {*map(self.token_to_id, special)}
+
+    def _added_contents(self) -> set[str]:
+        named = {getattr(self, name) for name in SPECIAL_TOKENS}
+        added = {token["content"] for token in self.added_tokens}
+        return named | added | {*self.additional_special_tokens}
+
+    def _config_with(self, tokens: list[dict[str, Any]]) -> dict[str, Any]:
+        config = self.get_config()
+        whole = {t["content"] for t in tokens if tokenizer_json.is_kept_whole(t)} & {*self._ids}
+        config["additional_special_tokens"] += sorted(whole, key=self._ids.get)
+        config["added_tokens"] += [token for token in tokens if token["content"] not in whole]
+        return config
 
     def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
         pieces = tf.gather(tf.constant(self.vocabulary), ids)
@@ -246,15 +276,22 @@ class BertTokenizer(Tokenizer):
 
     def continues_word(self) -> np.ndarray:
         """Returns whether each piece of the vocabulary begins with `##`, bool `[V]`."""
-        return np.array([piece.startswith(CONTINUATION) for piece in self.vocabulary], bool)
+        continues = [piece.startswith(CONTINUATION) for piece in self.vocabulary]
+        for token in self.added_tokens:
+            continues[self.token_to_id(token["content"])] = False
+        return np.array(continues, bool)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments, with the vocabulary as a list."""
-        return super().get_config() | {"vocabulary": list(self.vocabulary)}
+        config = super().get_config() | {"vocabulary": self.vocabulary[: self._num_pieces]}
+        lists = {name: list(config[name]) for name in ("additional_special_tokens", "added_tokens")}
+        return config | lists
 
 
 @functools.lru_cache(maxsize=8)
-def _graphs_of(patterns: tuple[tuple[str, int], ...], vocabulary: tuple[str, ...], *options):
+def _graphs_of(patterns: tuple, normalized: tuple, vocabulary: tuple[str, ...], *options):
     model = WordPiece(list(vocabulary), *options)
-    model = model if model.splitter.words is None else model.exact
+    model = model if model.splitter.words is None and not normalized else model.exact
+    if normalized:
+        model = hooks.around_added_tokens(model, options[0], normalized)
     return TokenizerGraphs(KeptWhole(model, dict(patterns)) if patterns else model)

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import inspect
 import numbers
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -419,6 +419,49 @@ class Tokenizer:
         if not self.split_special_tokens:
             return self
         return self.from_config({**self.get_config(), "split_special_tokens": False})
+
+    def with_added_tokens(
+        self, tokens: Sequence[str | Mapping[str, Any]], special: bool = False
+    ) -> "Tokenizer":
+        """Returns a tokenizer with further tokens, which it finds in a text before it splits it.
+
+        Those that are no pieces get the next ids. Give a model as many word embeddings with
+        `bert_tf.adapt.resize_token_embeddings`.
+
+        Args:
+            tokens: Texts, or Hugging Face's `AddedToken` as a dictionary: `content`, and the flags
+                `special`, `normalized` (whether it is found in the normalized text; by default if
+                it is not special), `lstrip` and `rstrip` (whether it takes the spaces around it).
+                Tokens that are already added change nothing.
+            special: Whether texts are special tokens, which `detokenize` can omit.
+
+        Returns:
+            The tokenizer; this one does not change.
+
+        Raises:
+            ConfigError: If a token is invalid, or there are too many.
+
+        Example:
+            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
+            >>> tokenizer = tokenizer.with_added_tokens(["covid-19"])
+            >>> tokenizer.pieces(["Is COVID-19 over?"])
+            <tf.RaggedTensor [[b'is', b'covid-19', b'over', b'?']]>
+            >>> tokenizer.vocab_size
+            30523
+
+        Reference: transformers `add_tokens`, huggingface/tokenizers `AddedToken`.
+        """
+        known = self._added_contents()
+        tokens = hooks.checked_added_tokens(tokens, special, known)
+        return self.from_config(self._config_with(tokens)) if tokens else self
+
+    def _added_contents(self) -> set[str]:
+        """Returns the special and the added tokens."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method `_added_contents`.")
+
+    def _config_with(self, tokens: list[dict[str, Any]]) -> dict[str, Any]:
+        """Returns the result of `get_config` of a tokenizer with further added tokens."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method `_config_with`.")
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments, without paths."""

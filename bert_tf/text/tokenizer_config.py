@@ -27,7 +27,7 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import ConfigError, DataError, user_error
 from bert_tf.text.chinese_words import SEGMENTERS
 from bert_tf.text.packing import TRUNCATION_SIDES
 from bert_tf.text.tokenizer_json import ADDED_TOKEN, MOST_ADDED_TOKENS
@@ -74,6 +74,7 @@ ARGUMENTS = object_of(
         "character_rules": may_lack(one_of(*CHARACTER_RULES)),
         "segmenter": optional(one_of(*SEGMENTERS)),
         "additional_special_tokens": may_lack(list_of(_PIECE, most=MOST_ADDED_TOKENS)),
+        "added_tokens": may_lack(list_of(ADDED_TOKEN, most=MOST_ADDED_TOKENS)),
         **dict.fromkeys(TOKENS[:4], may_lack(_PIECE)),
         **dict.fromkeys(TOKENS[4:], optional(_PIECE)),
         **dict.fromkeys(("lowercase", "split_on_cjk"), may_lack(FLAG)),
@@ -185,13 +186,20 @@ def options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def added_tokens(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the tokens that a `tokenizer_config.json` adds, by their text, with their flags."""
+    """Returns the tokens that a `tokenizer_config.json` adds, by their text: flags, and ids if any.
+
+    Raises `DataError` if an id is no integer.
+    """
     named = [config.get(name) for name in _ENDS]
     for tokens in (config.get(name) or () for name in _SPECIAL):
         named += tokens.values() if isinstance(tokens, Mapping) else tokens
     added = {_content(token): {"special": True} for token in named if token is not None}
-    decoder = (config.get("added_tokens_decoder") or {}).values()
-    return added | {token["content"]: token for token in decoder}
+    for index, token in (config.get("added_tokens_decoder") or {}).items():
+        if not index.isdecimal():
+            received = f"the key {index!r:.200} in {CONFIG_FILE}."
+            raise user_error("`added_tokens_decoder`", "have ids as keys", received, DataError)
+        added[token["content"]] = {**token, "id": int(index)}
+    return added
 
 
 def content(arguments: Mapping[str, Any], tokenizer_class: str) -> dict[str, Any]:

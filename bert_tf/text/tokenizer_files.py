@@ -1,6 +1,7 @@
 """Reads the tokenizer's files of Hugging Face and keras-hub, and writes those of Hugging Face."""
 
 import logging
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from bert_tf.base.json_schema import (
     object_of,
     text,
 )
-from bert_tf.errors import ConfigError, DataError, UserError, user_error
+from bert_tf.errors import ConfigError, DataError, UserError, naming, user_error
 from bert_tf.text import tokenizer_config, tokenizer_json
 from bert_tf.text.tokenizer_config import CHINESE_WORDS, CONFIG_FILE, TOKENS, TWO_SEPARATORS
 from bert_tf.text.vocabulary import is_cased, read_vocabulary, write_vocabulary
@@ -50,7 +51,7 @@ def read(
         definition: The content of its `tokenizer.json`. None reads it, if it exists.
 
     Raises:
-        DataError: If there is no vocabulary, or a file cannot be read or has added tokens.
+        DataError: If there is no vocabulary, a file cannot be read, or added tokens have other ids.
         ConfigError: If the files are not of a BERT tokenizer.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
@@ -68,7 +69,6 @@ def read(
     options = _merged(options, tokenizer_config.options(config), directory)
     if config and not (definition or os.path.exists(os.path.join(directory, _ORIGINAL_FILE))):
         options = {**tokenizer_json.HUGGING_FACE_OPTIONS, **options}
-    is_given = vocabulary is not None and vocabulary != path
     vocabulary = find(directory) if vocabulary is None else vocabulary
     if vocabulary is None:
         raise DataError(
@@ -77,21 +77,56 @@ def read(
         )
     is_path = isinstance(vocabulary, (str, os.PathLike))
     pieces = read_vocabulary(vocabulary) if is_path else list(vocabulary)
-    added = read_if_exists(directory, _ADDED_FILE, mapping_of(integer()))
-    added = {token: {} for token in added} | tokenizer_config.added_tokens(config)
-    added |= {token["content"]: token for token in definition.get("added_tokens") or ()}
+    added = added_tokens(directory, config, definition)
     special = {options.get(name, f"[{name[:-6].upper()}]") for name in TOKENS[:5]}
-    whole = {name for name, token in added.items() if tokenizer_json.is_kept_whole(token)}
-    split = {*added} - special - {*pieces} | (set() if is_given else {*added} - special - whole)
-    if split:
-        raise DataError(
-            f"{directory} must have a vocabulary with all added tokens. Received: "
-            f"{sorted(split)!s:.200} in addition, or with other flags than `special`, which "
-            "BertTokenizer would split. If no text contains them, pass a list of all pieces, and "
-            "these at their ids, as `vocabulary`."
-        )
-    kept = [piece for piece in pieces if piece in whole - special]
-    return {**options, "additional_special_tokens": kept, "vocabulary": pieces}
+    if is_path:  # the pieces of a tokenizer.json have added tokens at their end
+        known = {*definition.get("model", {}).get("vocab", pieces)} | special
+        while pieces and pieces[-1] in added and pieces[-1] not in known:
+            del pieces[-1]
+    tokens = [token for name, token in added.items() if name not in special]
+    with naming(directory):
+        return {**options, **_with_ids(tokens, pieces), "vocabulary": pieces}
+
+
+def added_tokens(
+    directory: str | os.PathLike, config: dict[str, Any], definition: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Returns the tokens that the files of a directory add, by their text: flags, and ids if any.
+
+    `config` and `definition` are the contents of its `tokenizer_config.json` and `tokenizer.json`.
+    Raises `DataError` if a file cannot be read.
+    """
+    ids = read_if_exists(directory, _ADDED_FILE, mapping_of(integer()))
+    added = {token: {"content": token, "id": index} for token, index in ids.items()}
+    for name, token in tokenizer_config.added_tokens(config).items():
+        added[name] = {**added.get(name, {}), "content": name, **token}
+    for token in definition.get("added_tokens") or ():
+        added[token["content"]] = dict(token)
+    return added
+
+
+def _with_ids(tokens: list[dict[str, Any]], pieces: list[str]) -> dict[str, Any]:
+    """Returns the arguments of `BertTokenizer` for added tokens.
+
+    Raises `DataError` if the ids of tokens that are no pieces do not follow those of the pieces.
+    """
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    known = [token for token in tokens if token["content"] in ids]
+    others = [token for token in tokens if token["content"] not in ids]
+    others.sort(key=lambda token: token.get("id", math.inf))  # the sort is stable
+    ids |= {token["content"]: len(pieces) + index for index, token in enumerate(others)}
+    for token in tokens:
+        if token.get("id", ids[token["content"]]) != ids[token["content"]]:
+            raise DataError(
+                f"Added tokens must have the ids of their pieces, or those after the {len(pieces)} "
+                f"pieces, each once. Received: {token!r:.200}. Take the vocabulary that they were "
+                "added to."
+            )
+    whole = {token["content"] for token in known if tokenizer_json.is_kept_whole(token)}
+    others += [token for token in known if token["content"] not in whole]
+    names = {"content", *tokenizer_json.FLAGS}
+    others = [{name: token[name] for name in token if name in names} for token in others]
+    return {"additional_special_tokens": sorted(whole, key=ids.get), "added_tokens": others}
 
 
 def _merged(options: dict[str, Any], config: dict[str, Any], directory: str) -> dict[str, Any]:
@@ -161,10 +196,15 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
         UserError: See `refuse_other`.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
-    refuse_other(config["vocabulary"], directory)
+    pieces = tokenizer_json.with_added(config["vocabulary"], config["added_tokens"])
+    refuse_other(pieces, directory)
     name = "BertTokenizer" if config["separators"] == 1 else TWO_SEPARATORS
     name = name if config["segmenter"] is None else CHINESE_WORDS
     content = tokenizer_config.content(config, name)
+    if config["added_tokens"]:
+        ids = {piece: index for index, piece in enumerate(pieces)}
+        tokens = {str(ids[token["content"]]): token for token in config["added_tokens"]}
+        content["added_tokens_decoder"] = tokens
     with staged_files(directory) as new:
         write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))
         write_json(os.path.join(new, CONFIG_FILE), content, sort_keys=True)

@@ -5,7 +5,7 @@ Reference: huggingface/tokenizers `src/processors`, `src/utils`, `src/models/wor
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.base.json_schema import (
@@ -45,8 +45,8 @@ _TEXT = None  # the place of a text among tokens
 # How `tokenizers` differs from google-research/bert: the first is from wordpiece/mod.rs. It is the
 # same in the tokenizers that transformers makes of a vocab.txt.
 HUGGING_FACE_OPTIONS = {"max_input_chars_per_word": 100, "character_rules": HUGGING_FACE}
-_FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
-ADDED_TOKEN = object_of({"content": PIECE, **dict.fromkeys(_FLAGS, may_lack(FLAG))})
+FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
+ADDED_TOKEN = object_of({"content": PIECE, **dict.fromkeys(FLAGS, may_lack(FLAG))})
 # What `BertTokenizer` can do.
 _SUPPORTED = object_of(
     {
@@ -232,6 +232,17 @@ def roformer_definition(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def with_flags(token: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an added token with all flags, as Hugging Face sets them by default."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
+    return {**flags, "normalized": not token.get("special", False), **token}
+
+
+def with_added(pieces: Sequence[str], tokens: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the pieces and the added tokens that are none of them, in the order of their ids."""
+    return list(dict.fromkeys([*pieces, *(token["content"] for token in tokens)]))
+
+
 def is_kept_whole(token: Mapping[str, Any]) -> bool:
     """Returns whether `BertTokenizer` can find an added token in a text: it takes only itself."""
-    return token.get("special") is True and not any(token.get(flag) for flag in _FLAGS[:-1])
+    return token.get("special") is True and not any(token.get(flag) for flag in FLAGS[:-1])

@@ -452,7 +452,7 @@ def test_a_tokenizer_file_of_another_tokenizer_is_not_left(kind, tokenizer, tmp_
 
 
 @pytest.mark.parametrize("kind", ["added_tokens.json", "both", "tokenizer.json"])
-def test_added_tokens_are_refused(kind, tokenizer, tmp_path):
+def test_added_tokens_are_read(kind, tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     added = {"[PAD]": 0, "[E1]": len(VOCABULARY)}
     if kind == "added_tokens.json":
@@ -465,8 +465,10 @@ def test_added_tokens_are_refused(kind, tokenizer, tmp_path):
         (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     if kind == "tokenizer.json":
         (tmp_path / "vocab.txt").unlink()
-    with pytest.raises(DataError, match=r"all added tokens. Received: .'\[E1\]'. in addition"):
-        load_tokenizer(tmp_path)
+    loaded = load_tokenizer(tmp_path)
+    assert loaded.vocabulary == [*VOCABULARY, "[E1]"]
+    assert [token["content"] for token in loaded.added_tokens] == ["[E1]"]
+    assert loaded.pieces(["a[e1]"]).to_list() == [[b"a", b"[E1]"]]
     whole = BertTokenizer.from_pretrained(tmp_path, vocabulary=[*VOCABULARY, "[E1]"])
     assert whole.vocab_size == len(VOCABULARY) + 1
 
