@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "least_important_heads": ".importance",
         "quantization_errors": ".calibration",
         "resize_position_embeddings": ".position_embeddings",
+        "resize_token_embeddings": ".token_embeddings",
         "set_sinusoidal_positions": ".position_embeddings",
         "student_from_teacher": ".layer_dropping",
     },
