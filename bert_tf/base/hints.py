@@ -13,6 +13,8 @@ _NOT_FUNCTIONAL = (
 )
 # An attribute or argument of keras-hub or transformers, and what to write here.
 HINTS = {
+    "add_special_tokens": "`tokenizer.with_added_tokens(tokens, special=True)` returns a new one.",
+    "add_tokens": "`tokenizer.with_added_tokens(tokens)` returns a new tokenizer.",
     "attention_mask": "It is called `padding_mask`.",
     "batch_decode": "`tokenizer.detokenize(ids)` makes text of ids.",
     "convert_ids_to_tokens": "`tokenizer.vocabulary[id]` is a piece.",
@@ -30,6 +32,11 @@ HINTS = {
     "max_seq_length": "It is called `max_length`.",
     "num_labels": "Did you mean `num_classes`?",
     "output": _NOT_FUNCTIONAL,
+    "is_split_into_words": "`tokenizer.encode(texts, is_split_into_words=True)` takes words.",
+    "resize_token_embeddings": "`bert_tf.adapt.resize_token_embeddings(model, tokenizer)`.",
+    "return_offsets_mapping": "`tokenizer.encode(texts)` returns spans, words and more.",
+    "return_overflowing_tokens": "`tokenizer.encode(texts, window_overlap=…)` makes windows.",
+    "return_special_tokens_mask": "`tokenizer.encode(texts)` returns it.",
     "return_tensors": "Leave it out: a tokenizer returns TensorFlow's tensors.",
     "save_to_preset": "`save_pretrained(directory)` writes a checkpoint.",
     "similarity": "`encode(a) @ encode(b).T` are dot products, cosines with `normalize=True`.",
