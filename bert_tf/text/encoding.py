@@ -255,15 +255,15 @@ def encode(
             text that is not truncated is too long.
 
     Example:
-        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/", max_length=7)
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/", max_length=5)
         >>> words = [["John", "Smith", "visited", "Kathmandu"]]
         >>> encoding = bert_tf.text.encode(
-        ...     tokenizer, words, is_split_into_words=True, window_overlap=2
+        ...     tokenizer, words, is_split_into_words=True, window_overlap=1
         ... )
-        >>> encoding.numpy()["word_ids"]
-        array([[-1,  0,  1,  2,  3,  3, -1]], dtype=int32)
-        >>> encoding.examples
-        array([0])
+        >>> encoding.numpy()["word_ids"].tolist()
+        [[-1, 0, 1, 2, -1], [-1, 2, 3, -1, -1]]
+        >>> encoding.examples.tolist()
+        [0, 0]
 
     Reference: transformers `PreTrainedTokenizerFast.__call__`.
     """

@@ -60,7 +60,7 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
     found = {name: value for name, value in found.items() if name in subword_definition.OPTIONS}
     given = definition.get("added_tokens") or []
     known = {token["content"] for token in given}
-    # Those of tokenizer.json have the flags that it says.
+    # A token of both has the flags of tokenizer.json.
     others = tokenizer_files.added_tokens(directory, config, {})
     others = [token for name, token in others.items() if name not in known]
     if unknown := [token["content"] for token in others if "id" not in token]:

@@ -137,13 +137,12 @@ class BertTokenizer(Tokenizer):
         is_valid = segmenter is None or separators == 1
         require(is_valid, "must be 1 with a `segmenter`", separators=separators)
         check_limits(max_input_chars_per_word=max_input_chars_per_word)
-        self.added_tokens = []
+        self.added_tokens, self._num_pieces = [], len(vocabulary)
         if len(added_tokens):
             places = {piece: index for index, piece in enumerate(vocabulary)}
             tokens = hooks.checked_added_tokens(added_tokens, False, ())
             self.added_tokens = sorted(tokens, key=lambda token: places.get(token["content"], -1))
-        self._num_pieces = len(vocabulary)
-        vocabulary = tokenizer_json.with_added(vocabulary, self.added_tokens)
+            vocabulary = tokenizer_json.with_added(vocabulary, self.added_tokens)
         ids = {piece: index for index, piece in enumerate(vocabulary)}
         options = (max_length, truncation_side, errors, split_special_tokens)
         super().__init__(vocabulary, ids, *options)

@@ -305,8 +305,8 @@ class Tokenizer:
 
         Example:
             >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
-            >>> tokenizer.encode(["Hello tokenizers"]).numpy()["word_ids"]
-            array([[-1,  0,  1,  1,  1, -1]])
+            >>> tokenizer.encode(["Hello tokenizers"]).numpy()["word_ids"].tolist()
+            [[-1, 0, 1, 1, 1, -1]]
         """
         return hooks.encode_texts(self, texts, pairs, **options)
 
