@@ -20,7 +20,6 @@ from bert_tf.layers.lstm import StackedLSTM
 from bert_tf.layers.pooling import BertPooler, LayerMean, ScalarMix, SequencePooling
 from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
-from bert_tf.layers.tokenizer_layer import TokenizerLayer
 from bert_tf.layers.vector_projection import VectorProjection, Whitening
 
 __all__ = [
@@ -41,7 +40,6 @@ __all__ = [
     "ScalarMix",
     "SequencePooling",
     "StackedLSTM",
-    "TokenizerLayer",
     "VectorProjection",
     "Whitening",
 ]

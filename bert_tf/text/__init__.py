@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "Encoding": ".encoding",
         "SubwordTokenizer": ".subword_tokenizer",
         "Tokenizer": ".tokenizer_base",
+        "TokenizerLayer": ".tokenizer_layer",
         "byte_characters": ".byte_pairs",
         "count_words": ".vocabulary_learning",
         "encode": ".encoding",

@@ -1,6 +1,9 @@
 """Models of Keras's functional API that take strings: trained, saved, opened and exported."""
 
 import dataclasses
+import json
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -9,9 +12,10 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTokenizer, ops
 from bert_tf.errors import ConfigError, UserError
-from bert_tf.layers import TokenizerLayer
+from bert_tf.text import TokenizerLayer
 from bert_tf.training import AdamWeightDecay
 from tests.conformance.task import ONE_BLOCK, VOCABULARY, assert_same
+from tests.conftest import REPOSITORY
 from tests.serving.operations import operations
 
 TEXTS = ["good film", "the bad film .", "good", "bad the e"] * 2
@@ -60,6 +64,25 @@ def test_a_model_of_strings(tmp_path):
     exported = tf.saved_model.load(str(tmp_path / "exported"))
     assert_same(exported.serve(tf.constant(TEXTS)), expected)
     assert_same(exported.serve(tf.constant(TEXTS[:1])), expected[:1])
+
+
+def test_opened_in_another_process(tmp_path):
+    model, *_ = functional()
+    model.save(tmp_path / "model.keras")
+    program = f"""
+import keras
+import tensorflow as tf
+from bert_tf import BertBackbone
+from bert_tf.text import TokenizerLayer
+model = keras.models.load_model({str(tmp_path / "model.keras")!r})
+print(model.predict(tf.constant(["good film"]), verbose=0).tolist())
+"""
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    received = json.loads(result.stdout.splitlines()[-1])
+    np.testing.assert_allclose(
+        received, model.predict(tf.constant(["good film"]), verbose=0), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (1,)])

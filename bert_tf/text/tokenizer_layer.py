@@ -5,6 +5,8 @@ import tensorflow as tf
 
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import require, user_error
+from bert_tf.text.subword_tokenizer import SubwordTokenizer
+from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.tokenizer_base import Tokenizer, check_row_options
 
 _INTEGERS = ("token_ids", "segment_ids")
@@ -16,7 +18,8 @@ class TokenizerLayer(keras.layers.Layer):
 
     The models of tasks take texts without it. It is for a model that is put together with
     `keras.Input` and `keras.Model`; the tokenizer is saved and exported with that model. Pass the
-    texts as a tensor, a `tf.data.Dataset` or an array of objects: Keras refuses NumPy's `<U`.
+    texts as a tensor, a `tf.data.Dataset` or an array of objects: Keras refuses NumPy's `<U`. A
+    program that opens the file of such a model imports this class and `BertBackbone` before.
 
     Args:
         tokenizer: A `BertTokenizer` or `SubwordTokenizer`.
@@ -39,7 +42,7 @@ class TokenizerLayer(keras.layers.Layer):
         >>> backbone = bert_tf.BertBackbone.from_pretrained("minilm/")
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
         >>> texts = keras.Input(shape=(), dtype="string")
-        >>> tokens = bert_tf.layers.TokenizerLayer(tokenizer, max_length=64)(texts)
+        >>> tokens = bert_tf.text.TokenizerLayer(tokenizer, max_length=64)(texts)
         >>> outputs = keras.layers.Dense(1)(backbone(tokens)["pooled_output"])
         >>> model = keras.Model(texts, outputs)
         >>> model.predict(tf.constant(["a good film", "a bad film"]), verbose=0).shape
@@ -48,7 +51,7 @@ class TokenizerLayer(keras.layers.Layer):
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: BertTokenizer | SubwordTokenizer,
         max_length: int | None = None,
         padding: str | int = "longest",
         truncation: str = "longest_first",
