@@ -14,7 +14,6 @@ from absl import flags
 
 from bert_tf.tasks.token_classification.files import read_conll
 from bert_tf.tasks.token_classification.tag_schemes import spans_of_tags
-from bert_tf.text import jieba_segmenter
 from bert_tf.tools.common import result_files, tool
 
 FLAGS = flags.FLAGS
@@ -34,9 +33,10 @@ def character_tags(words):
 
 
 def main():
-    segmenter = jieba_segmenter()
     from bert_tf.tasks.token_classification import tagging_scores
+    from bert_tf.text import jieba_segmenter
 
+    segmenter = jieba_segmenter()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     known = [words_of(row) for row in read_conll(os.path.join(FLAGS.data_dir, "test.txt"))]
     found = [segmenter("".join(words)) for words in known]
