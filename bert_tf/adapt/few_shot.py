@@ -39,9 +39,9 @@ def few_shot_pairs(
         UserError: If all texts are of one class, or `num_pairs` is no positive integer.
 
     Example:
-        >>> pairs, targets = few_shot_pairs([0, 0, 1], num_pairs=1)
+        >>> pairs, targets = few_shot_pairs([0, 1], num_pairs=1)
         >>> pairs.tolist(), targets.tolist()
-        ([[0, 1], [1, 0], [0, 2], [1, 2], [2, 0]], [1.0, 1.0, 0.0, 0.0, 0.0])
+        ([[0, 1], [1, 0]], [0.0, 0.0])
 
     Reference: Tunstall et al. 2022 (arXiv 2209.11055), section 3.
     """
@@ -88,11 +88,11 @@ def fit_few_shot(
         texts: n texts, not pairs.
         labels: Their labels, as for `fit`; every class of the classifier has a text.
         num_pairs: See `few_shot_pairs`.
-        epochs, batch_size: Of the pairs.
+        epochs, batch_size: The epochs of the training on pairs, and the pairs of a batch.
         learning_rate: It rises in the first tenth of the steps, then falls to 0.
         C: The inverse of the regularization of the logistic regression, as in scikit-learn.
-        seed: Of the pairs. Their order and dropout depend on `keras.utils.set_random_seed`.
-        verbose: As in `fit`.
+        seed: The seed of the pairs. Their order and dropout depend on Keras's seed.
+        verbose: See `fit`.
 
     Returns:
         The `keras.callbacks.History` of the encoder.

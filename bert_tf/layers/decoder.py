@@ -56,8 +56,8 @@ class BertDecoder(ConfiguredLayer):
         ... )
         >>> logits = decoder.logits(vectors[:, 1], words)
         >>> state, memory = decoder.start(memory, memory_mask, length=2)
-        >>> _, state = decoder.step(token_ids[:, 0], 0, state, memory)
-        >>> same_logits, _ = decoder.step(token_ids[:, 1], 1, state, memory)
+        >>> _, state, _ = decoder.step(token_ids[:, 0], 0, state, memory)
+        >>> same_logits, _, _ = decoder.step(token_ids[:, 1], 1, state, memory)
         >>> np.testing.assert_allclose(same_logits, logits, atol=1e-5)
 
     Reference: Rothe et al. 2019 (arXiv 1907.12461), section 3.1; Vaswani et al. 2017 (arXiv

@@ -39,13 +39,14 @@ class _Decay(RunSchedule):
         self.final_rate = final_rate
 
     def rate(self, step, num_steps, num_warmup_steps):
-        length = tf.maximum(num_steps - num_warmup_steps, 1.0)
-        height = self.height(tf.clip_by_value(step - num_warmup_steps, 0.0, length), length)
+        height = self.height(step, num_steps, num_warmup_steps)
         rate = self.final_rate + (self.learning_rate - self.final_rate) * height
         return with_warmup(rate, self.learning_rate, step, num_warmup_steps)
 
-    def height(self, step: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-        """Returns a number from 1 to 0 for a step in [0, length] after the warm-up."""
+    def height(
+        self, step: tf.Tensor, num_steps: tf.Tensor, num_warmup_steps: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns a number from 1 to 0 for a step after the warm-up."""
         raise NotImplementedError(f"{type(self).__name__} must have `height`.")
 
 
@@ -150,7 +151,8 @@ class WarmupPolynomialDecay(_Decay):
         super().__init__(learning_rate, num_train_steps, num_warmup_steps, final_rate, warmup)
         self.power = power
 
-    def height(self, step, length):
+    def height(self, step, num_steps, num_warmup_steps):
+        step, length = _after_warmup(step, num_steps, num_warmup_steps)
         return (1.0 - step / length) ** self.power
 
 
@@ -193,7 +195,8 @@ class WarmupCosineRestarts(_Decay):
         super().__init__(learning_rate, num_train_steps, num_warmup_steps, final_rate, warmup)
         self.num_cycles = num_cycles
 
-    def height(self, step, length):
+    def height(self, step, num_steps, num_warmup_steps):
+        step, length = _after_warmup(step, num_steps, num_warmup_steps)
         # The remainder of whole numbers is exact, so a cycle begins at its step.
         done = tf.math.floormod(step * self.num_cycles, length) / length
         return tf.where(step < length, DECAYS["cosine"](done), 0.0)
@@ -266,11 +269,15 @@ class WarmupStableDecay(_Decay):
             return self.num_decay_steps
         return num_steps * (0.1 if self.decay is None else self.decay)
 
-    def rate(self, step, num_steps, num_warmup_steps):
+    def height(self, step, num_steps, num_warmup_steps):
         decaying = tf.cast(self._decay_steps(num_steps), tf.float32)
         left = tf.clip_by_value(num_steps - step, 0.0, decaying)
         done = 1.0 - left / tf.maximum(decaying, 1.0)
         height = tf.where(step >= num_steps, 0.0, DECAYS[self.decay_type](done))
-        height = tf.where(step < num_steps - decaying, 1.0, height)
-        rate = self.final_rate + (self.learning_rate - self.final_rate) * height
-        return with_warmup(rate, self.learning_rate, step, num_warmup_steps)
+        return tf.where(step < num_steps - decaying, 1.0, height)
+
+
+def _after_warmup(step, num_steps, num_warmup_steps):
+    """Returns the number of steps since the warm-up, in [0, length], and the length of the rest."""
+    length = tf.maximum(num_steps - num_warmup_steps, 1.0)
+    return tf.clip_by_value(step - num_warmup_steps, 0.0, length), length

@@ -55,7 +55,7 @@ def zero_shot_probabilities(
     """Returns the probabilities of the labels of each text, `[n, labels, classes] -> [n, labels]`.
 
     Args:
-        logits: Of each text with the hypothesis of each label.
+        logits: What the classifier computes for each text with the hypothesis of each label.
         classes: What `inference_classes` returned.
         multi_label: Whether each label is decided by itself: its entailment against the other
             class. Else the softmax of the labels' entailment, which sums to 1.
