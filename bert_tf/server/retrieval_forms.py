@@ -47,8 +47,8 @@ _OF_TYPE = {
     "sparse": set(),
 }
 _INPUT_TYPES = {"document": "documents", "query": "queries"}  # their signatures
-# By the type of vectors: the form that the spec of a model declares, a signature that the model
-# then has, and an output of that.
+# Each type of vectors has a form that the spec of a model declares, a signature that the model then
+# has, and an output of that.
 _VECTORS = {
     "dense": (EMBEDDINGS, DEFAULT_SIGNATURE, "vector"),
     "colbert": (TOKEN_EMBEDDINGS, _INPUT_TYPES["document"], "vectors"),
