@@ -159,7 +159,7 @@ def without_lists(x: Any) -> Any:
 
 def _columns_of_lists(part):
     """Returns a column of texts as it is, a column of lists as one column for each text."""
-    if not holds_lists(part):
+    if not holds_lists(part) or not len(part):
         return [part]
     rows = plain_rows(part)
     refuse_missing(rows, "x")
