@@ -52,7 +52,7 @@ def test_the_noise(rate):
 
 
 def expected_loss(model):
-    """Without deletion; the decoder is compared with a reference elsewhere."""
+    """Nothing is deleted here; another test compares the decoder with a reference."""
     ids, mask = TOKENS["token_ids"], TOKENS["padding_mask"]
     vectors = model.encoder.predict(TOKENS, verbose=0)[:, np.newaxis]
     ones = np.ones([len(ids), 1], bool)

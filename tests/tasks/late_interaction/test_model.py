@@ -217,7 +217,7 @@ def test_a_batch_of_one_query_teaches_nothing(model, eager):
 
 
 def test_documents_as_columns_and_as_lists(model):
-    """Without labels and with a teacher's scores of all documents of a query."""
+    """There are no labels, or those are a teacher's scores of all documents of a query."""
     lists = [list(pair) for pair in zip(OTHERS, OTHERS[::-1])]
     scores = np.random.default_rng(0).normal(size=[3, 3])
     for loss, labels in (("auto", None), (DocumentRankingLoss("margin_mse"), scores)):

@@ -148,7 +148,7 @@ def test_strict(scheme):
 
 
 def test_means_are_seqevals():
-    """Of tags in any scheme, which break it here and there."""
+    """Returns sentences of tags in any scheme, which break it here and there."""
     metrics = pytest.importorskip("seqeval.metrics")
     report = metrics.classification_report(GOLD, PREDICTED, output_dict=True)
     found = tagging_scores(GOLD, PREDICTED)

@@ -65,7 +65,7 @@ def test_several_references(sacrebleu):
         "chrf": 65.40694658467235,
         "chrf++": 66.78309605912716,
         "ter": 25.806451612903224,
-        # By rouge_score 0.1.2, `score_multi`: the best reference of each text.
+        # rouge_score 0.1.2 printed these, with `score_multi`: the best reference of each text.
         "rouge1": 67.66666666666667,
         "rouge2": 38.666666666666664,
     }
