@@ -119,7 +119,7 @@ def fuse_rankings(
         k: The number of rows of a query in the result.
         method: "rrf" or "weighted".
         weights: A number per ranking, at least 0. None means 1 for each.
-        rrf_k: How much less the first ranks stand out, at least 0.
+        rrf_k: At least 0. The larger it is, the less the first ranks count more than the others.
 
     Returns:
         Scores float32 and row numbers int64, both `[Q, k]`, the best row first, then the smaller

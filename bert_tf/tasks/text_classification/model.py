@@ -14,7 +14,7 @@ from bert_tf.config import (
     REGRESSION,
     SINGLE_LABEL,
 )
-from bert_tf.errors import UserError, require, require_one_of, user_error
+from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.inputs.columns import refuse_missing, row_array
 from bert_tf.inputs.labels import (
     check_labels,
@@ -29,17 +29,8 @@ from bert_tf.layers.pooling import SequencePooling, first_columns, first_token
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.tasks.text_classification.preprocessor import (
-    Classification,
-    TextClassificationPreprocessor,
-    answer_columns,
-    frame_of,
-)
-from bert_tf.tasks.text_classification.zero_shot import (
-    hypotheses_of,
-    inference_classes,
-    zero_shot_probabilities,
-)
+from bert_tf.tasks.text_classification.preprocessor import Classification, answer_columns, frame_of
+from bert_tf.tasks.text_classification.zero_shot import zero_shot
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weight
 
 if TYPE_CHECKING:
@@ -401,21 +392,8 @@ class BertTextClassifier(DenseHeadModel):
         Reference: Yin et al. 2019 (arXiv 1909.00161); the pipeline "zero-shot-classification" of
             transformers.
         """
-        classes = inference_classes(self.preprocessor)
-        labels = list(candidate_labels)
-        hypotheses = hypotheses_of(candidate_labels, hypothesis_template)
-        columns = self.preprocessor.read_examples(texts)
-        if len(columns) != 1:
-            raise user_error("`texts`", "be single texts", f"examples of {len(columns)} texts")
-        firsts = np.repeat(columns[0], len(labels)).tolist()
-        pairs = firsts, hypotheses * columns.num_rows
-        logits = self.predict(pairs, batch_size, verbose, token_budget=token_budget)
-        logits = logits.reshape(-1, len(labels), self.num_classes)
-        probabilities = zero_shot_probabilities(logits, classes, multi_label)
-        kind = MULTI_LABEL if multi_label else SINGLE_LABEL
-        decided = TextClassificationPreprocessor(labels=labels, problem_type=kind)
-        answers = decided.decided(probabilities, None)
-        return answers[0] if columns.is_single else answers
+        asked = candidate_labels, hypothesis_template, multi_label
+        return zero_shot(self, texts, *asked, batch_size, verbose, token_budget=token_budget)
 
     def targets(self, labels) -> np.ndarray:
         """Returns labels as `fit` takes them.

@@ -1,15 +1,49 @@
 """Classes that a classifier was not trained for, by a classifier of natural language inference."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from bert_tf.config import SINGLE_LABEL
+from bert_tf.config import MULTI_LABEL, SINGLE_LABEL
 from bert_tf.errors import UserError, user_error
-from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.tasks.text_classification.preprocessor import (
+    Classification,
+    TextClassificationPreprocessor,
+)
 from bert_tf.training.evaluation.probabilities import softmax
 
 _ENTAILMENT = "entail"  # the beginning of the label's name
+
+
+def zero_shot(
+    classifier: Any,
+    texts: Any,
+    candidate_labels: Sequence[str],
+    template: str,
+    multi_label: bool,
+    *arguments: Any,
+    **options: Any,
+) -> Classification | list[Classification]:
+    """Returns which of the labels fit texts; see `BertTextClassifier.zero_shot`.
+
+    Further arguments are those of `predict`.
+    """
+    preprocessor = classifier.preprocessor
+    classes = inference_classes(preprocessor)
+    hypotheses = hypotheses_of(candidate_labels, template)
+    columns = preprocessor.read_examples(texts)
+    if len(columns) != 1:
+        raise user_error("`texts`", "be single texts", f"examples of {len(columns)} texts")
+    firsts = np.repeat(columns[0], len(hypotheses)).tolist()
+    pairs = firsts, hypotheses * columns.num_rows
+    logits = classifier.predict(pairs, *arguments, **options)
+    logits = logits.reshape(-1, len(hypotheses), logits.shape[-1])
+    probabilities = zero_shot_probabilities(logits, classes, multi_label)
+    kind = MULTI_LABEL if multi_label else SINGLE_LABEL
+    decided = TextClassificationPreprocessor(labels=list(candidate_labels), problem_type=kind)
+    answers = decided.decided(probabilities, None)
+    return answers[0] if columns.is_single else answers
 
 
 def hypotheses_of(candidate_labels: Sequence[str], template: str) -> list[str]:
@@ -30,7 +64,7 @@ def hypotheses_of(candidate_labels: Sequence[str], template: str) -> list[str]:
     return [template.replace("{}", label) for label in labels]
 
 
-def inference_classes(preprocessor: Preprocessor) -> tuple[int, int]:
+def inference_classes(preprocessor: TextClassificationPreprocessor) -> tuple[int, int]:
     """Returns the class of entailment, and the class that says that a hypothesis is wrong.
 
     The second is the first class, or the last if entailment is the first, as in Hugging Face.

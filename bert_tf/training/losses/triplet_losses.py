@@ -51,7 +51,7 @@ class TripletLoss(SentenceLoss):
 
 
 class BatchHardTripletLoss(SentenceLoss):
-    """max(d(a, p) - d(a, n) + margin, 0), for single texts a with a class.
+    """max(d(a, p) - d(a, n) + margin, 0), for single texts a, each of a class.
 
     p is the text of the same class that is farthest from a in the batch, n the closest one of
     another class. A batch therefore needs at least two texts of a class, and several classes. The
