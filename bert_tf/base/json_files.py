@@ -43,9 +43,9 @@ def read_json(
     return parse_json(content, path, kind, error, only_finite, most_containers)
 
 
-def read_json_if_any(path: str | os.PathLike, *options: Any) -> Any:
+def read_json_if_any(path: str | os.PathLike, *options: Any, **limits: int) -> Any:
     """Returns what `read_json` does with the same arguments, {} if there is no file."""
-    return read_json(path, *options) if os.path.exists(path) else {}
+    return read_json(path, *options, **limits) if os.path.exists(path) else {}
 
 
 def read_bytes(path: str | os.PathLike, what: str, error: type[UserError]) -> bytes:

@@ -30,6 +30,7 @@ from bert_tf.text.sentencepiece_model import MOST_PIECES
 from bert_tf.text.tokenizer_config import COMMON_ARGUMENTS
 from bert_tf.text.tokenizer_json import (
     MOST_ADDED_TOKENS,
+    MOST_CONTAINERS,
     PIECE,
     ROWS,
     complete_step,
@@ -39,7 +40,6 @@ from bert_tf.text.tokenizer_json import (
 )
 from bert_tf.text.vocabulary import in_order
 
-_MOST_CONTAINERS = MOST_PIECES + 100_000  # a Unigram vocabulary has a list for each piece
 _CHARSMAP_LENGTH = 50_000_000
 # The average length of a Unigram model's pieces; sentencepiece makes no longer ones by itself.
 _MOST_PIECE_CHARS = 16
@@ -149,7 +149,7 @@ def read(path: str | os.PathLike, any_kind: bool = False) -> dict[str, Any]:
 
     Raises `DataError` if it cannot be read, or its values are of wrong types.
     """
-    content = read_json(path, _CONTENT, DataError, most_containers=_MOST_CONTAINERS)
+    content = read_json(path, _CONTENT, DataError, most_containers=MOST_CONTAINERS)
     if is_subword(content) or not any_kind:
         check(content, _DEFINITION, path, DataError)
     return content

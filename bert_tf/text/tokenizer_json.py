@@ -22,10 +22,12 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.errors import ConfigError, DataError, naming
+from bert_tf.text.sentencepiece_model import MOST_PIECES
 from bert_tf.text.unicode_tables import HUGGING_FACE
 from bert_tf.text.vocabulary import CONTINUATION
 
 MOST_ADDED_TOKENS = 500
+MOST_CONTAINERS = MOST_PIECES + 100_000  # a Unigram vocabulary has a list for each piece
 PIECE = text(most=1000)
 _ENDS = object_of(dict.fromkeys(("cls", "sep"), list_of(either(PIECE, integer()), 2, 2)))
 _ITEM = may_lack(object_of({"id": PIECE, "type_id": integer(0, 1)}))
@@ -198,6 +200,12 @@ def wordpiece_options(content: Mapping[str, Any], path: str | os.PathLike) -> di
     is of a wrong type. The message names the file `path`. Raises `ConfigError` if a part is not
     supported.
     """
+    kind = (content.get("model") or {}).get("type")
+    if kind in ("BPE", "Unigram"):
+        raise ConfigError(
+            f"{path} must be that of a WordPiece tokenizer. Received: {kind}. Open its directory "
+            "with `bert_tf.text.load_tokenizer`, which takes all kinds."
+        )
     check(content, _SUPPORTED, path, ConfigError)
     check(content, _DEFINITION, path, DataError)
     model, normalizer = content.get("model", {}), content.get("normalizer", {})

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert_tf.errors import UserError
+from bert_tf.errors import ConfigError, UserError
 from bert_tf.text import BertTokenizer, load_tokenizer
 from tests.text.subwords import added, bpe_definition, unigram_definition
 
@@ -265,3 +265,13 @@ def test_tokens_at_both_ends(tmp_path):
     for made, config in ((definition, {"add_bos_token": True}), (wordpiece_definition(), both)):
         with pytest.raises(UserError, match="`add_bos_token`"):
             load_tokenizer(write(tmp_path, made, **config))
+
+
+@pytest.mark.parametrize(
+    "model", [{"type": "Unigram", "vocab": [["a", 0]] * 200_001}, {"type": "BPE"}]
+)
+def test_another_kind_of_tokenizer_names_the_call_that_opens_it(model, tmp_path):
+    """A vocabulary of XLM-R has more lists than other JSON files may have."""
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
+    with pytest.raises(ConfigError, match=rf"WordPiece.*{model['type']}.*load_tokenizer"):
+        BertTokenizer.from_pretrained(tmp_path)
