@@ -273,12 +273,18 @@ def _stacked(arrays):
 
 
 def _tokens(arrays, rows):
-    """Returns the estimated number of tokens of each row, from its texts or its ids."""
+    """Returns the estimated number of tokens of each row, from its texts or its ids.
+
+    A model reads the single texts of a row again with each text of a list, such as its choices.
+    """
     texts = [array for array in arrays.values() if array.dtype == object]
     if not texts:
         return [max(1, *(array[0].size for array in arrays.values()))] * rows
-    tokens = [_SPECIAL_TOKENS] * rows
+    has_single = any(array.ndim == 1 for array in texts)
+    times = max(array.shape[1] if has_single and array.ndim > 1 else 1 for array in texts)
+    tokens = [_SPECIAL_TOKENS * times] * rows
     for array in texts:
         for row, value in enumerate(array.reshape(rows, -1).tolist()):
-            tokens[row] += sum(len(text) for text in value) // _BYTES_PER_TOKEN + 1
+            found = sum(len(text) for text in value) // _BYTES_PER_TOKEN + 1
+            tokens[row] += found * (times if array.ndim == 1 else 1)
     return tokens

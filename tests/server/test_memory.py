@@ -32,13 +32,28 @@ class Wide(tf.Module):
     def repeat(self, text):
         return {"y": tf.ones([tf.size(text), 50 * WIDTH])[:, : 60 * tf.size(text) * WIDTH]}
 
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.string, name="text"),
+            tf.TensorSpec([None, None], tf.string, name="choices"),
+        ]
+    )
+    def choose(self, text, choices):
+        return {"y": tf.strings.length(text[:, tf.newaxis] + choices)}
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("wide") / "1"
     module = Wide()
     tf.saved_model.save(
-        module, str(path), {"serving_default": module.one_hot, "repeat": module.repeat}
+        module,
+        str(path),
+        {
+            "serving_default": module.one_hot,
+            "repeat": module.repeat,
+            "choose": module.choose,
+        },
     )
     return path
 
@@ -134,6 +149,20 @@ def test_a_text_of_too_many_tokens_is_refused(path):
         return _status(error)
 
     assert _run(path, scenario, max_tokens=1000) == 413
+
+
+def test_a_text_counts_once_for_each_of_its_choices(path):
+    async def scenario(ask, memory):
+        row = {"text": "a" * 400, "choices": ["b"] * 9}
+        answer = await ask({"signature_name": "choose", "instances": [row]})
+        row["choices"] *= 2
+        with pytest.raises(RequestError, match="1000 tokens .* about 1859 in row 0") as error:
+            await ask({"signature_name": "choose", "instances": [row]})
+        return answer, _status(error)
+
+    answer, status = _run(path, scenario, max_tokens=1000)
+    assert answer["predictions"] == [[401] * 9]
+    assert status == 413
 
 
 def test_a_large_answer_over_http(path):
