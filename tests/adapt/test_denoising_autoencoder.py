@@ -84,6 +84,7 @@ def test_the_loss_against_numpy(padding_free):
         np.testing.assert_allclose(divided, whole, atol=1e-5)
 
 
+@pytest.mark.full
 def test_an_encoder_learns(tmp_path):
     """The decoder can know a text of one word only from its vector."""
     texts = ["a", "b", "c", "good", "bad", "film"]

@@ -192,7 +192,8 @@ def assert_same(a, b, tolerance=1e-5):
         np.testing.assert_allclose(first, second, atol=10 * tolerance)
 
 
-@pytest.mark.parametrize("parts", [pytest.param(2, marks=pytest.mark.full), 3])
+@pytest.mark.full
+@pytest.mark.parametrize("parts", [2, 3])
 def test_accumulation_is_the_large_batch(make, whole, parts):
     assert {"loss", "task_loss", "hidden_loss", "gradient_norm"} <= set(whole[1])
     assert_same(whole, trained(make, parts=parts))

@@ -200,11 +200,8 @@ def test_from_pretrained_quantizes(backbone, tmp_path):
         np.testing.assert_array_equal(outputs(opened), outputs(backbone))
 
 
-@pytest.mark.parametrize(
-    "quantization",
-    [pytest.param(PARTLY, marks=pytest.mark.full), STATIC],
-    ids=["dynamic", "static"],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("quantization", [PARTLY, STATIC], ids=["dynamic", "static"])
 def test_constant_graph_xla_and_export(classifier, tmp_path, quantization):
     classifier.quantize("int8", calibration=TEXTS, **quantization)
     expected = classifier.predict(TEXTS, verbose=0)

@@ -85,6 +85,7 @@ def test_what_is_lazy_works_when_it_is_used():
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("first", "environment"),
     [("import tensorflow", {}), ("pass", {"BERT_TF_EAGER_IMPORTS": "1"})],

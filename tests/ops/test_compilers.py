@@ -2,11 +2,14 @@
 
 import subprocess
 
+import pytest
+
 from tests.conftest import REPOSITORY
 
 NEW_IN_GCC_12 = ("__builtin_shufflevector", "__builtin_assoc_barrier")
 
 
+@pytest.mark.full
 def test_kernels_compile_with_gcc_11_of_ubuntu_22_04():
     # A newer GCC is used in its place: the builtins that GCC 11 lacks get names that nothing has.
     absent = [f"-D{builtin}=not_in_gcc_11" for builtin in NEW_IN_GCC_12]

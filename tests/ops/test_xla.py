@@ -250,6 +250,7 @@ def test_a_classifier_trains_and_predicts_the_same(one_block, examples):
     np.testing.assert_allclose(model.predict(examples, verbose=0), expected, atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_pretrainer_trains_the_same(one_block, examples):
     rng = np.random.default_rng(1)
     x = {"token_ids": examples["token_ids"], "masked_positions": rng.integers(0, 9, (4, 3))}

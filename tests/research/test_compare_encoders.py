@@ -100,6 +100,7 @@ def test_the_programs_have_the_flags_of_the_runs(one):
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.full
 def test_no_text_of_dev_or_test_is_in_the_text_of_the_pretraining(prepared):
     for data in data_sets.DATA_SETS[:3]:
         directory = pathlib.Path(data_sets.directory_of(data, prepared))

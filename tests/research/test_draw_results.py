@@ -51,7 +51,9 @@ def test_draws_columns_with_missing_and_negative_numbers(tmp_path):
 
 
 def test_every_picture_is_in_the_document():
-    files = {f"results/{path.name}" for path in (draw_results.DOCUMENT.parent / "results").iterdir()}
+    files = {
+        f"results/{path.name}" for path in (draw_results.DOCUMENT.parent / "results").iterdir()
+    }
     assert set(PICTURES) == files
     assert all(PICTURES.values())  # each has a table before it
 

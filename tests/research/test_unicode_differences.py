@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 import tensorflow as tf
 
 from bert_tf.text import unicode_tables
@@ -25,6 +26,7 @@ def rows(shown):
     return [line.strip("| ").split(" | ") for line in shown.splitlines()[2:]]
 
 
+@pytest.mark.full
 def test_this_python_is_compared_as_the_oracle_compares_it():
     shown = run("research.unicode_differences", f"--python={sys.executable}", "--notensorflow")
     assert shown.returncode == 0, shown.stderr
@@ -34,6 +36,7 @@ def test_this_python_is_compared_as_the_oracle_compares_it():
         assert not named
 
 
+@pytest.mark.full
 def test_the_documentation_has_what_tensorflow_says():
     shown = run("research.unicode_differences")
     assert shown.returncode == 0, shown.stderr

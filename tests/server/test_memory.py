@@ -49,11 +49,7 @@ def path(tmp_path_factory):
     tf.saved_model.save(
         module,
         str(path),
-        {
-            "serving_default": module.one_hot,
-            "repeat": module.repeat,
-            "choose": module.choose,
-        },
+        {"serving_default": module.one_hot, "repeat": module.repeat, "choose": module.choose},
     )
     return path
 

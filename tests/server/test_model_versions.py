@@ -223,7 +223,8 @@ def test_a_model_of_this_package_runs_without_padding(exported, tiny_classifier)
     np.testing.assert_allclose(outputs["logits"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.full), "bfloat16"])
+@pytest.mark.full
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_classifier_of_pairs(tiny_classifier, tmp_path, precision):
     tiny_classifier.save_pretrained(tmp_path / "model")
     model = open_model(tmp_path / "model", pairs=True, precision=precision)

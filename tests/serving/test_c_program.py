@@ -49,6 +49,7 @@ def portable(encoder, tmp_path_factory):
     return pathlib.Path(export(encoder, tmp_path_factory.mktemp("portable")))
 
 
+@pytest.mark.full
 def test_portable_model_from_strings_and_from_ids(reader, encoder, vectors, portable):
     result = reader.run(portable, "serving_default", {"text": SENTENCES}, TEXT_LIBRARIES)
     np.testing.assert_allclose(result["vector"], vectors, atol=1e-5)

@@ -55,6 +55,7 @@ def test_learns_again_and_is_pickled(estimator):
         estimator.fit(TEXTS, np.eye(2)[LABELS])
 
 
+@pytest.mark.full
 def test_searches_pipelines_and_calibration(estimator):
     estimator.set_params(epochs=1)
     lower = make_pipeline(FunctionTransformer(lambda x: [text.lower() for text in x]), estimator)

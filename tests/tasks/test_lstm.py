@@ -159,13 +159,10 @@ def test_a_file_that_claims_a_large_lstm(tmp_path):
     assert opening.format_of(str(tmp_path)) == "bert_tf"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
-    [
-        pytest.param({"jit_compile": True}, marks=pytest.mark.full),
-        {"gradient_accumulation_steps": 3},
-        {"run_eagerly": True},
-    ],
+    [{"jit_compile": True}, {"gradient_accumulation_steps": 3}, {"run_eagerly": True}],
     ids=str,
 )
 def test_a_step_is_the_same(options):
@@ -180,9 +177,8 @@ def test_a_step_is_the_same(options):
         np.testing.assert_allclose(mine, theirs, atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["mixed_float16", pytest.param("bfloat16", marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", ["mixed_float16", "bfloat16"])
 def test_mixed_precision(dtype):
     model = make("words", use_crf=True, dtype=dtype)
     model.compile(AdamWeightDecay(0.05, bias_correction=True))
@@ -205,9 +201,8 @@ def test_inference():
         np.testing.assert_allclose(model.predict(TOKENS, verbose=0), expected, atol=bound)
 
 
-@pytest.mark.parametrize(
-    "portable", [True, pytest.param(False, marks=pytest.mark.full)], ids=["portable", "fused"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("portable", [True, False], ids=["portable", "fused"])
 def test_is_exported(portable, tmp_path):
     model = make(lstm_units=3)
     path = model.export(tmp_path / "text", portable=portable)

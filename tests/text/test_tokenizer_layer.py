@@ -66,6 +66,7 @@ def test_a_model_of_strings(tmp_path):
     assert_same(exported.serve(tf.constant(TEXTS[:1])), expected[:1])
 
 
+@pytest.mark.full
 def test_opened_in_another_process(tmp_path):
     model, *_ = functional()
     model.save(tmp_path / "model.keras")

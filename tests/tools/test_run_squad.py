@@ -115,6 +115,7 @@ def test_the_trained_model_answers_alone(trained, start):
     assert not (output / "eval_results.txt").exists()
 
 
+@pytest.mark.full
 def test_an_lstm_is_trained_and_opened_again(start, tmp_path):
     shared = ("--do_predict", f"--predict_file={start}/dev.json", f"--output_dir={tmp_path}/out")
     result = run(

@@ -38,6 +38,7 @@ def corpus(tmp_path_factory):
     return directory
 
 
+@pytest.mark.full
 def test_from_text_to_a_model(corpus):
     tokenizer = bert_tf.text.load_tokenizer(corpus)
     assert tokenizer.vocab_size <= 60 and "▁cafe" in tokenizer.vocabulary

@@ -77,11 +77,6 @@ def flags_of(program, root, output, *more):
     return *given, f"--output_dir={output}", *SHORT, *more
 
 
-def of_programs(quick):
-    """All programs as parameters; all but one are of the full suite."""
-    return [p if p == quick else pytest.param(p, marks=pytest.mark.full) for p in RUNS]
-
-
 def start_workers(program, flags, texts):
     """Two workers on the loopback."""
     addresses = [f"localhost:{port}" for port in free_ports(2)]
@@ -104,7 +99,8 @@ def require_equal(one: pathlib.Path, other: pathlib.Path):
         np.testing.assert_allclose(received[name], values, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("program", of_programs("run_ner"))
+@pytest.mark.full
+@pytest.mark.parametrize("program", RUNS)
 def test_two_replicas_are_one_device(files, tmp_path, program):
     one, two = tmp_path / "one", tmp_path / "two"
     more = ("--gradient_accumulation_steps=2", "--l2_regularization=0.1")
@@ -115,7 +111,9 @@ def test_two_replicas_are_one_device(files, tmp_path, program):
     require_equal(one, two)
 
 
-@pytest.mark.parametrize("program", of_programs("run_classifier"))
+@pytest.mark.parametrize(
+    "program", ["run_classifier", *(pytest.param(p, marks=pytest.mark.full) for p in [*RUNS][1:])]
+)
 def test_two_workers_are_one_process_also_after_a_kill(files, tmp_path, program):
     one, two = tmp_path / "one", tmp_path / "two"
     result = run(program, *flags_of(program, files, one))

@@ -127,6 +127,7 @@ def test_a_file_names_a_backbone_that_is_registered(tmp_path):
         path.write_text(path.read_text().replace(name, "bert_tf>BaselineBackbone"))
 
 
+@pytest.mark.full
 def test_a_frozen_encoder_under_a_weighted_sum(tmp_path):
     model = bert_tf.BertTextClassifier(
         backbone_of("elmo"), num_classes=2, use_scalar_mix=True, pooling="max", dropout=0.0

@@ -55,6 +55,7 @@ def unigram_loss(training, held_out, directions):
     return np.mean(losses[np.concatenate(words)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("model_class", "encoder"),
     [(NeuralLanguageModel, "nnlm"), (BidirectionalLanguageModel, "elmo")],

@@ -106,6 +106,7 @@ def test_padding_free_and_padded_learn_the_same(make_classifier):
     np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
+@pytest.mark.full
 def test_compiled_by_xla(make_classifier, one_block):
     # The reference of dropout takes XLA long; tests/conformance/test_ops.py compiles it too.
     rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

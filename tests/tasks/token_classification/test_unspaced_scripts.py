@@ -174,6 +174,7 @@ def test_characters_are_learned(make):
     assert model.predict_tags(sentences[:8]) == tags[:8]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", [False, True])
 def test_the_way_is_stored(make, tmp_path, value):
     model = make(space_before_all_words=value)
