@@ -24,7 +24,7 @@ from . import tf_idf
 FLAGS = flags.FLAGS
 
 _BATCH = 32
-_C = (0.01, 0.1, 1.0, 10.0)  # for vectors
+_C = (1e-4, 1e-3, 1e-2, 0.1)  # for vectors, whose columns are scaled
 _TF_IDF_C = (1.0, 3.0, 10.0, 30.0)
 
 flags.DEFINE_string("init_checkpoint", None, "The directory of the encoder.")
@@ -115,7 +115,7 @@ def main():
         counter, _, _ = best_on_dev(words, [chosen] * count, train_ids, [texts[1]] * count, ids[1])
         options = [(layer, C) for layer in range(len(layers)) for C in _C]
         heads = [
-            make_pipeline(StandardScaler(), LogisticRegression(C=C / 100, max_iter=300))
+            make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=300))
             for _, C in options
         ]
         head, _, best = best_on_dev(
