@@ -65,73 +65,83 @@ def vectors_of(backbone, tokenizer, texts, layers, max_length):
     return found
 
 
-def best_on_dev(models, train, train_ids, dev, dev_ids):
-    """Returns the model with the best AUC on dev, its AUC and its number among `models`."""
+def best_on_dev(models, inputs, ids):
+    """Returns the scores on test of the model with the best AUC on dev, and its key.
+
+    Args:
+        models: Untrained classifiers by their keys.
+        inputs: For each key the inputs of train, dev and test.
+        ids: The classes of train and dev.
+    """
     from sklearn.metrics import roc_auc_score
 
-    tried = []
-    for number, (model, inputs, dev_inputs) in enumerate(zip(models, train, dev, strict=True)):
-        model.fit(inputs, train_ids)
-        scores = model.predict_proba(dev_inputs)[:, 1]
-        tried.append((roc_auc_score(dev_ids, scores), -number, model))
-    auc, number, model = max(tried, key=lambda entry: entry[:2])
-    return model, auc, -number
+    best_auc, best = -1.0, None
+    for key, model in models.items():
+        train, dev, test = inputs[key]
+        model.fit(train, ids[0])
+        auc = roc_auc_score(ids[1], model.predict_proba(dev)[:, 1])
+        if auc > best_auc:
+            best_auc, best = auc, (model.predict_proba(test)[:, 1], key)
+    return best
 
 
-def main():
+def by_words(texts, ids):
+    """Returns what `best_on_dev` does, for TF-IDF of characters. The key is C."""
+    models = {C: tf_idf.baseline(analyzer="char", longest=3, C=C) for C in _TF_IDF_C}
+    return best_on_dev(models, dict.fromkeys(models, texts), ids)
+
+
+def by_vectors(vectors, ids):
+    """Returns what `best_on_dev` does, for vectors by layers. The keys are layer and C."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    models = {
+        (layer, C): make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=300))
+        for layer in vectors
+        for C in _C
+    }
+    return best_on_dev(models, {key: vectors[key[0]] for key in models}, ids)
+
+
+def main():
+    from sklearn.metrics import roc_auc_score
+
     task = task_from_flags()
     labels = given_labels() or task.labels
-    train, dev, test = (read_examples(task, split, labels) for split in ("train", "dev", "test"))
+    parts = [read_examples(task, split, labels) for split in ("train", "dev", "test")]
     layers = [int(layer) for layer in FLAGS.layers]
-    sizes = [int(size) for size in FLAGS.num_labels]
-    seeds = [int(seed) for seed in FLAGS.seeds]
-    ids = [np.array([labels.index(e.label) for e in part]) for part in (train, dev, test)]
     drawn = {
-        (size, seed): np.random.default_rng(seed).permutation(len(train))[:size]
-        for size in sizes
-        for seed in seeds
+        (int(size), int(seed)): np.random.default_rng(int(seed)).permutation(len(parts[0]))[
+            : int(size)
+        ]
+        for size in FLAGS.num_labels
+        for seed in FLAGS.seeds
     }
-    needed = np.unique(np.concatenate(list(drawn.values())))
-    place = {number: row for row, number in enumerate(needed)}
-    texts = [[train[n].text_a for n in needed], *([e.text_a for e in part] for part in (dev, test))]
+    # Only the texts that are drawn are encoded.
+    needed = np.unique(np.concatenate([*drawn.values()]))
+    parts[0] = [parts[0][number] for number in needed]
+    ids = [np.array([labels.index(example.label) for example in part]) for part in parts]
+    texts = [[example.text_a for example in part] for part in parts]
     backbone = bert_tf.BertBackbone.from_pretrained(FLAGS.init_checkpoint)
     tokenizer = bert_tf.text.load_tokenizer(FLAGS.init_checkpoint)
-    vectors = [
-        vectors_of(backbone, tokenizer, part, layers, FLAGS.max_seq_length) for part in texts
-    ]
+    options = layers, FLAGS.max_seq_length
+    vectors = [vectors_of(backbone, tokenizer, part, *options) for part in texts]
 
     print("labels\tseed\tTF-IDF\tvectors\tboth\tlayer\tC")
     for (size, seed), numbers in drawn.items():
-        rows = [place[number] for number in numbers]
-        train_ids = ids[0][numbers]
-        words = [tf_idf.baseline(analyzer="char", longest=3, C=C) for C in _TF_IDF_C]
-        count = len(words)
-        chosen = [texts[0][row] for row in rows]
-        counter, _, _ = best_on_dev(words, [chosen] * count, train_ids, [texts[1]] * count, ids[1])
-        options = [(layer, C) for layer in range(len(layers)) for C in _C]
-        heads = [
-            make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=300))
-            for _, C in options
-        ]
-        head, _, best = best_on_dev(
-            heads,
-            [vectors[0][layer][rows] for layer, _ in options],
-            train_ids,
-            [vectors[1][layer] for layer, _ in options],
-            ids[1],
-        )
-        layer, C = options[best]
-        by_words = counter.predict_proba(texts[2])[:, 1]
-        by_vectors = head.predict_proba(vectors[2][layer])[:, 1]
-        both = logit(by_words) + logit(np.clip(by_vectors, 1e-6, 1 - 1e-6))
-        aucs = [roc_auc_score(ids[2], scores) for scores in (by_words, by_vectors, both)]
-        columns = [f"{auc:.4f}" for auc in aucs]
-        print(size, seed, *columns, layers[layer], C, sep="\t", flush=True)
+        rows = np.searchsorted(needed, numbers)
+        targets = ids[0][rows], ids[1]
+        counted, _ = by_words([[texts[0][row] for row in rows], *texts[1:]], targets)
+        by_layer = {
+            layer: (vectors[0][place][rows], vectors[1][place], vectors[2][place])
+            for place, layer in enumerate(layers)
+        }
+        known, (layer, C) = by_vectors(by_layer, targets)
+        both = logit(counted) + logit(np.clip(known, 1e-6, 1 - 1e-6))
+        aucs = (f"{roc_auc_score(ids[2], scores):.4f}" for scores in (counted, known, both))
+        print(size, seed, *aucs, layer, C, sep="\t", flush=True)
 
 
 if __name__ == "__main__":
