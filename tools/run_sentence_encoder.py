@@ -60,7 +60,10 @@ define_flags(f"""
         cosine: the cosine of a pair; cosent and angle: the order of the pairs by their scores.
         ranking: to rank the positive above the other texts of the batch. triplet: to keep the
         negative farther away than the positive; batch_hard_triplet: the same with the hardest texts
-        of a batch, of which several should have the same label.
+        of a batch, of which several should have the same label (--texts_per_label).
+    texts_per_label (int >= 2): With --objective=batch_hard_triplet: batches have several labels,
+        and each of them at least this often. An epoch lacks the texts that are left over. Default:
+        batches in any order.
     pairs_per_text (int >= 0, 0): For objectives on pairs: --train_file has single texts with a
         class. Each is paired with this number of texts of its class (label or score 1), and with as
         many of other classes (0). 0: the file has pairs.
@@ -150,7 +153,8 @@ def read_train_data():
     if FLAGS.objective == "batch_hard_triplet":
         texts, names = files.read_labelled_texts(FLAGS.train_file)
         _, labels = np.unique(list(map(str, names)), return_inverse=True)
-        return texts, labels, losses.BatchHardTripletLoss(**options_of("distance", "margin"))
+        options = options_of("distance", "margin", "texts_per_label")
+        return texts, labels, losses.BatchHardTripletLoss(**options)
     texts = files.read_triplets(FLAGS.train_file)
     if FLAGS.objective == "ranking":
         return texts, guide_vectors(texts) if FLAGS.guide_dir else None, ranking_loss()

@@ -149,13 +149,18 @@ class EpochBatches:
         groups: With `batch_size`: int `[n, K]`, numbers that two rows of a batch must not share,
             such as those of their texts. Later batches have the rows that wait for that, and an
             epoch lacks those for which no batch is left.
+        labels: With `batch_size`: int `[n]`, the labels of the rows, for `rows_per_label`.
+        rows_per_label: With `labels`: how often a label is at least in a batch that has it. A batch
+            has several labels and at most `batch_size` rows. An epoch lacks what is left over of
+            a label, and the rows of one that has more batches than all others.
 
     Attributes:
         steps_per_epoch: The number of batches of an epoch, M.
 
     Raises:
         ConfigError: If `batch_size` or `token_budget` is below 1.
-        UserError: If not exactly one of them is given, or `groups` with a `token_budget`.
+        UserError: If not exactly one of them is given, `groups` or `rows_per_label` with a
+            `token_budget`, or the labels or `batch_size` do not suffice for `rows_per_label`.
 
     Example:
         >>> batches = EpochBatches([3, 9, 4, 2], token_budget=10)
@@ -174,12 +179,15 @@ class EpochBatches:
         seed: int = 0,
         shuffle: bool = True,
         groups: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+        rows_per_label: int | None = None,
     ):
         if (batch_size is None) == (token_budget is None):
             received = f"batch_size={batch_size}, token_budget={token_budget}"
             raise user_error("Exactly one of `batch_size` and `token_budget`", "be given", received)
-        rule = "must be None for batches that have no duplicates"
-        require(groups is None or token_budget is None, rule, UserError, token_budget=token_budget)
+        rule = "must be None for batches that have no duplicates or several rows per label"
+        is_free = groups is None and rows_per_label is None
+        require(is_free or token_budget is None, rule, UserError, token_budget=token_budget)
         check_limits(batch_size=batch_size, token_budget=token_budget)
         lengths = np.asarray(lengths, np.int64)
         # If padding does not count, a row counts by the sum of its parts.
@@ -190,13 +198,29 @@ class EpochBatches:
         self.seed = seed
         self.shuffle = shuffle
         self.groups = groups
+        self.labels = labels
+        self.rows_per_label = rows_per_label
+        self._last_epoch = None, []
+        if rows_per_label is not None:
+            self._require_labels()
+            self.steps_per_epoch = len(self.of_epoch(0))  # the same in all epochs
+            return
         if token_budget is None:
             count = len(self.lengths)
             self._splits = np.append(np.arange(0, count, batch_size), count)
         else:  # the lengths of sorted rows, and so the splits, are the same in every epoch
             self._splits = token_batches(self.lengths, token_budget, padded=padded).splits
         self.steps_per_epoch = len(self._splits) - 1
-        self._last_epoch = None, []
+
+    def _require_labels(self):
+        per_label, batch_size = self.rows_per_label, self.batch_size
+        rule = f"must be at least {2 * per_label}, the rows of two labels"
+        require(batch_size >= 2 * per_label, rule, UserError, batch_size=batch_size)
+        sizes = np.unique(self.labels, return_counts=True)[1]
+        if np.sum(sizes >= per_label) < 2:
+            expected = f"have at least two labels with {per_label} examples or more"
+            received = f"labels with {np.sort(sizes)[::-1][:5].tolist()} examples"
+            raise user_error("`y`", expected, received)
 
     def of_epoch(self, epoch: int) -> list[np.ndarray]:
         """Returns the rows of each batch, int64 `[B]`."""
@@ -206,6 +230,8 @@ class EpochBatches:
             order = random.permutation(len(self.lengths))
         if self.token_budget is not None:
             order = order[by_length(self.lengths[order])]
+        if self.rows_per_label is not None:
+            return _by_label(order, self.labels, self.rows_per_label, self.batch_size, random)
         if self.groups is not None:
             return _without_duplicates(order, self.groups, np.diff(self._splits))
         batches = np.split(order, self._splits[1:-1])
@@ -214,28 +240,37 @@ class EpochBatches:
         return batches
 
     def report_left_out(self, epoch: int) -> None:
-        """Logs how many rows an epoch lacks because of `groups`.
+        """Logs how many rows an epoch lacks because of `groups` or `rows_per_label`.
 
         Raises:
             UserError: If half of the batches of pairs shrink to one row, whose texts are compared
                 with no others.
         """
+        if self.groups is None and self.rows_per_label is None:
+            return
         sizes = [len(rows) for rows in self.of_epoch(epoch)]
+        if self.groups is None:
+            reason = "`texts_per_label`: no batch is left that has another label"
+        else:
+            reason = "`no_duplicates`: every batch has their texts"
+            self._refuse_single_rows(sizes)
+        count = len(self.lengths)
+        left_out = count - sum(sizes)
+        if left_out >= LEFT_OUT_LOGGED * count:
+            _logger.log(
+                logging.WARNING if left_out >= LEFT_OUT_WARNED * count else logging.INFO,
+                "%.1f %% of the examples (%d of %d) are left out of an epoch by %s. "
+                "Batches have %d to %d rows.",
+                *(100.0 * left_out / count, left_out, count, reason, min(sizes), max(sizes)),
+            )
+
+    def _refuse_single_rows(self, sizes):
         shrunk = sum(size < 2 <= full for size, full in zip(sizes, np.diff(self._splits)))
         if self.groups.shape[1] < 3 and shrunk and shrunk >= len(sizes) / 2:
             raise UserError(
                 "`no_duplicates` must leave batches of at least two rows, or their loss is 0. "
                 f"Received: {shrunk} of {len(sizes)} batches with one row, because most examples "
                 "share a text. Add examples with other texts, or pass `no_duplicates=False`."
-            )
-        count = len(self.groups)
-        left_out = count - sum(sizes)
-        if left_out >= LEFT_OUT_LOGGED * count:
-            _logger.log(
-                logging.WARNING if left_out >= LEFT_OUT_WARNED * count else logging.INFO,
-                "%.1f %% of the examples (%d of %d) are left out of an epoch by `no_duplicates`: "
-                "every batch has their texts. Batches have %d to %d rows.",
-                *(100.0 * left_out / count, left_out, count, min(sizes), max(sizes)),
             )
 
     def at_step(self, step: int) -> tuple[np.ndarray, np.int64]:
@@ -279,6 +314,32 @@ def _without_duplicates(order, groups, sizes) -> list[np.ndarray]:
         batches.append(np.array(rows, np.int64))
         waiting = skipped
     return batches
+
+
+def _by_label(order, labels, per_label, batch_size, random) -> list[np.ndarray]:
+    """Returns batches of several labels, each of which a batch has `per_label` times or more.
+
+    The labels take turns with `per_label` rows each, as in sentence-transformers'
+    `GroupByLabelBatchSampler`, which has pairs.
+    """
+    order = order[np.argsort(labels[order], kind="stable")]
+    starts = np.unique(labels[order], return_index=True)[1]
+    blocks = [
+        rows[: len(rows) // per_label * per_label].reshape(-1, per_label)
+        for rows in np.split(order, starts[1:])
+    ]
+    turns, last = [], None
+    for turn in itertools.count():
+        left = random.permutation([label for label, rows in enumerate(blocks) if len(rows) > turn])
+        if len(left) < 2:
+            break
+        if left[0] == last:  # else a batch of two turns would have one label
+            left[:2] = left[1::-1]
+        turns += [blocks[label][turn] for label in left]
+        last = left[-1]
+    size = batch_size // per_label
+    batches = [turns[start : start + size] for start in range(0, len(turns), size)]
+    return [np.concatenate(rows) for rows in batches if len(rows) > 1]
 
 
 class TextEpochs(keras.callbacks.Callback):

@@ -100,6 +100,7 @@ class Preprocessor:
         has_sparse_labels: Whether the loss takes the ids of classes.
         has_static_shapes: Whether all batches are padded to one length, for XLA.
         no_duplicates: Whether no text may be in two examples of a batch to train on.
+        texts_per_label: How often a label is at least in a batch to train on that has it, or None.
         packs_tokens: Returns whether the model computes real tokens only. If not, a token budget
             counts padding.
         changes: The number of times that an argument was set.
@@ -120,6 +121,7 @@ class Preprocessor:
     has_sparse_labels: bool = dataclasses.field(default=True, init=False, repr=False)
     has_static_shapes: bool = dataclasses.field(default=False, init=False, repr=False)
     no_duplicates: bool = dataclasses.field(default=False, init=False, repr=False)
+    texts_per_label: int | None = dataclasses.field(default=None, init=False, repr=False)
 
     packs_tokens: ClassVar[Callable[[], bool]] = staticmethod(lambda: True)
     changes: ClassVar[int] = 0

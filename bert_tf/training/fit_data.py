@@ -185,9 +185,8 @@ def text_batches(
     epochs = epochs or TextEpochs()
     rows, labels = preprocessor.training_rows(x, y, sample_weight)
     options = batch_size, token_budget, epochs.seed, shuffle, training
-    batches = epoch_batches(preprocessor, x, rows, *options)
-    if batches.groups is not None:
-        batches.report_left_out(epochs.epoch)
+    batches = epoch_batches(preprocessor, x, rows, *options, y)
+    batches.report_left_out(epochs.epoch)
     numbers = epochs.batches(batches)
     if share is not None:
         lengths = rows.sizes(padded=False).reshape(len(rows), -1).sum(axis=1)  # [n, K] -> [n]
@@ -204,13 +203,16 @@ def epoch_batches(
     seed: int = 0,
     shuffle: bool = True,
     training: bool = True,
+    y: Any = None,
 ) -> EpochBatches:
     """Returns which of the `rows`, made of the texts `x`, each batch has.
 
     The other arguments are those of `text_batches`. Raises `UserError` if batches cannot have
-    `token_budget` tokens.
+    `token_budget` tokens or several texts per label.
     """
-    groups = None
+    groups = labels = rows_per_label = None
+    if training and y is not None and preprocessor.texts_per_label is not None:
+        labels, rows_per_label = np.asarray(y).reshape(-1), preprocessor.texts_per_label
     if training and preprocessor.no_duplicates:  # a number for each text, equal for equal texts
         texts = np.stack(x, axis=1)  # [n, K]
         groups = np.unique(texts, return_inverse=True)[1].reshape(texts.shape)
@@ -222,7 +224,9 @@ def epoch_batches(
         is_static = preprocessor.static_length is not None
         require(not is_static, rule, UserError, token_budget=token_budget)
         sizes = rows.sizes(padded)
-    return EpochBatches(sizes, batch_size, token_budget, padded, seed, shuffle, groups)
+    orders = {"seed": seed, "shuffle": shuffle, "groups": groups}
+    orders |= {"labels": labels, "rows_per_label": rows_per_label}
+    return EpochBatches(sizes, batch_size, token_budget, padded, **orders)
 
 
 @contextlib.contextmanager

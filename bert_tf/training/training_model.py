@@ -88,6 +88,7 @@ class TrainingModel(StepModel):
             "max_positions": positions,
             "has_static_shapes": bool(self.jit_compile),
             "no_duplicates": getattr(self._objective, "no_duplicates", False),
+            "texts_per_label": getattr(self._objective, "texts_per_label", None),
             "packs_tokens": self.backbone.packs_tokens,
         }
         for name in held.followed:

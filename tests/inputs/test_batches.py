@@ -105,6 +105,57 @@ def test_batches_without_duplicates():
         EpochBatches(np.ones(2), token_budget=8, groups=np.zeros([2, 1], int))
 
 
+PEERS_STEPS = {
+    # How many rows each label has, the batch size, and `len(GroupByLabelBatchSampler(...))` and the
+    # rows of its batches in sentence-transformers 6.2.0:
+    # dataset = datasets.Dataset.from_dict({"label": np.repeat(range(len(counts)), counts)})
+    # sampler = GroupByLabelBatchSampler(dataset, size, False, ["label"], torch.Generator(), 3)
+    "all": ((4, 4, 4, 4), 8, 2, 16),
+    "one more often than all": ((40, 6, 5, 1), 6, 3, 16),
+    "a batch of one label is left": ((3, 2, 2), 4, 1, 4),
+    "a last batch of two labels": ((9, 8, 4, 2, 1), 8, 3, 22),
+}
+
+
+@pytest.mark.parametrize("case", PEERS_STEPS)
+@pytest.mark.parametrize("per_label", [2, 3])
+def test_batches_by_label(case, per_label):
+    counts, batch_size, steps, rows_of_epoch = PEERS_STEPS[case]
+    counts = np.array(counts) * per_label // 2
+    labels = np.random.default_rng(3).permutation(
+        np.repeat([7, -2, 5, 0, 9][: len(counts)], counts)
+    )
+    limit = {"batch_size": batch_size * per_label // 2, "rows_per_label": per_label, "seed": 4}
+    batches = EpochBatches(np.ones(len(labels)), labels=labels, **limit)
+    if per_label == 2:
+        assert batches.steps_per_epoch == steps
+    seen = []
+    for epoch in range(20):
+        rows = batches.of_epoch(epoch)
+        assert len(rows) == batches.steps_per_epoch
+        for batch in rows:
+            times = np.unique(labels[batch], return_counts=True)[1]
+            assert times.min() >= per_label and len(times) > 1 and len(batch) <= batches.batch_size
+        seen.append(np.concatenate(rows).tolist())
+        assert len(set(seen[-1])) == len(seen[-1])
+        assert per_label != 2 or len(seen[-1]) == rows_of_epoch
+    assert seen[0] != seen[1]
+    again = EpochBatches(np.ones(len(labels)), labels=labels, **limit)
+    assert np.concatenate(again.of_epoch(1)).tolist() == seen[1]
+    if len(seen[0]) < len(labels) // 2 * 2:
+        assert len(set(sum(seen, []))) > len(seen[0])  # other rows are left out in other epochs
+
+
+def test_batches_by_label_that_cannot_be_made():
+    labels = {"labels": np.array([0, 0, 0, 1]), "rows_per_label": 2}
+    with pytest.raises(UserError, match=r"two labels with 2 examples .* \[3, 1\] examples"):
+        EpochBatches(np.ones(4), batch_size=4, **labels)
+    with pytest.raises(UserError, match="`batch_size` must be at least 4"):
+        EpochBatches(np.ones(4), batch_size=3, **labels)
+    with pytest.raises(UserError, match="`token_budget` must be None .* several rows per label"):
+        EpochBatches(np.ones(4), token_budget=8, **labels)
+
+
 def read(limit, epochs, replicas=1, first=0, count=1):
     """The rows of each replica's batches, one list per step."""
     batches = EpochBatches(LENGTHS, **limit, seed=epochs.seed)

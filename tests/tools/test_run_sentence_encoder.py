@@ -94,7 +94,11 @@ OBJECTIVE_CASES = {
         *("ranking", ("anchor", "positive", "negative_1", "negative_2")),
         ["--noin_batch_negatives", "--similarity=dot", "--scale=1"],
     ),
-    "hard": ("batch_hard_triplet", ("text", "label"), ["--distance=cosine", "--margin=0.2"]),
+    "margins": (
+        *("margin_mse", ("anchor", "positive", "negative_1", "negative_2", "scores")),
+        ["--score_scale=2"],
+    ),
+    "hard": ("batch_hard_triplet", ("text", "label"), ["--margin=0.2", "--texts_per_label=4"]),
     "hard pairs": (
         *("online_contrastive", ("sentence1", "sentence2", "label")),
         ["--matryoshka_dims=32,8", "--matryoshka_weights=1,0.5"],

@@ -49,9 +49,9 @@ class TrainingBatches:
             self._lengths = rows.sizes(padded=False).reshape(len(rows), -1).sum(axis=1)
             if value_of("train_token_budget"):
                 limits = {"batch_size": None, "token_budget": FLAGS.train_token_budget}
-        self._batches = epoch_batches(preprocessor, self._texts, rows, seed=FLAGS.seed, **limits)
-        if self._batches.groups is not None:
-            self._batches.report_left_out(0)
+        limits |= {"seed": FLAGS.seed, "y": y}
+        self._batches = epoch_batches(preprocessor, self._texts, rows, **limits)
+        self._batches.report_left_out(0)
         self.num_rows = len(self._lengths)
         self.steps_per_epoch = self._batches.steps_per_epoch
         self.tokens_per_step = self._lengths.sum() / self.steps_per_epoch

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError, require_one_of, user_error
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.models.backbone import BertBackbone
@@ -85,7 +85,8 @@ class VectorModel(TaskModel):
             optimizer, **kwargs: See `TrainingModel.compile`.
 
         Raises:
-            UserError: If `objective` is unknown, or is given with a loss or metrics.
+            UserError: If `objective` is unknown, or is given with a loss or metrics, or needs whole
+                batches by label where they are divided.
         """
         if objective is not None:
             objective = sentence_loss(objective)
@@ -99,6 +100,10 @@ class VectorModel(TaskModel):
         in_parts = objective is not None and objective.mini_batch_size is not None
         self._gradients_of = self._cached_gradients if in_parts else None
         super().compile(optimizer, **kwargs)
+        parts = self.gradient_accumulation_steps * self.distribute_strategy.num_replicas_in_sync
+        per_label = None if objective is None else objective.texts_per_label
+        rule = "must be None if steps divide a batch into parts or between replicas"
+        require(per_label is None or parts == 1, rule, UserError, texts_per_label=per_label)
         if objective is not None:
             self._compile_options = None  # an objective cannot be compiled again from a file
             objective.set_step(self.optimizer.iterations)

@@ -5,6 +5,7 @@ Glossary: `B` examples, `K` texts of an example, `D` size of a vector.
 
 import tensorflow as tf
 
+from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.training.losses.sentence_loss import SentenceLoss
 from bert_tf.training.losses.vector_distances import DISTANCES, batch_distances, own_distances
@@ -62,28 +63,42 @@ class BatchHardTripletLoss(SentenceLoss):
         distance: d, "euclidean" or "cosine" (1 - cos).
         margin: How much farther than p the text n must be; None for log(1 + exp(d(a, p) - d(a,
             n))), a soft margin.
+        texts_per_label: `fit` on texts in memory makes batches of several labels, each of which a
+            batch has at least this often, from 2 on. What is left over is not in that epoch, which
+            is logged. None means batches in any order.
 
     Raises:
-        UserError: If `distance` is unknown or `margin` is not positive.
+        UserError: If `distance` is unknown, `margin` is not positive or `texts_per_label` less than
+            2.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
-        >>> loss = bert_tf.training.BatchHardTripletLoss("cosine", margin=0.2)
+        >>> loss = bert_tf.training.BatchHardTripletLoss("cosine", margin=0.2, texts_per_label=2)
         >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
         >>> encoder.fit(["It rains.", "It pours.", "A dog barks.", "A dog howls."], [0, 0, 1, 1])
 
     Reference: Hermans et al. 2017 (arXiv 1703.07737); sentence-transformers,
-    `BatchHardTripletLoss` and `BatchHardSoftMarginTripletLoss`.
+    `BatchHardTripletLoss`, `BatchHardSoftMarginTripletLoss` and `GroupByLabelBatchSampler`.
     """
 
     num_texts = (1,)
 
-    def __init__(self, distance: str = "euclidean", margin: float | None = BATCH_HARD_MARGIN):
+    def __init__(
+        self,
+        distance: str = "euclidean",
+        margin: float | None = BATCH_HARD_MARGIN,
+        texts_per_label: int | None = None,
+    ):
         require_one_of("distance", distance, DISTANCES)
         is_valid = margin is None or margin > 0
         require(is_valid, "must be positive, or None for a soft margin", UserError, margin=margin)
+        is_count = is_integer(texts_per_label) and texts_per_label >= 2
+        rule = "must be an integer of at least 2, or None"
+        is_valid = texts_per_label is None or is_count
+        require(is_valid, rule, UserError, texts_per_label=texts_per_label)
         self.distance = distance
         self.margin = margin
+        self.texts_per_label = texts_per_label
 
     def outputs(self, vectors):
         return batch_distances(vectors[:, 0], self.distance)  # [B, B]

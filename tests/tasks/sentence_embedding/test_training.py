@@ -12,6 +12,7 @@ from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.errors import CheckpointError, DataError, UserError
 from bert_tf.training import (
     AdamWeightDecay,
+    BatchHardTripletLoss,
     CachedMultipleNegativesRankingLoss,
     ClassificationLoss,
     MatryoshkaLoss,
@@ -190,6 +191,28 @@ def test_batches_have_no_duplicates(make_encoder):
     with pytest.raises(UserError, match="no duplicates"):
         encoder.fit(texts, token_budget=64, verbose=0)
     encoder.fit(texts, batch_size=8, verbose=0)
+
+
+def test_batches_by_label(make_encoder, caplog):
+    encoder = make_encoder()
+    loss = MatryoshkaLoss(BatchHardTripletLoss("cosine", texts_per_label=3), [16, 8])
+    encoder.compile(AdamWeightDecay(1e-3), objective=loss)
+    labels = np.array([7] * 12 + [3] * 4 + [1] * 5)
+    with caplog.at_level("INFO", "bert_tf"):
+        fit_arguments(encoder, list("abcdefghijklmnopqrstu"), labels, batch_size=7)
+    # A batch of 6 texts is made; for a second one, only texts of one label are left.
+    assert "71.4 % of the examples (15 of 21) are left out of an epoch by `texts" in caplog.text
+    preprocessor = encoder.preprocessor
+    texts = preprocessor.read(list("abcdefghijklmnopqrstu"))
+    batches = text_batches(preprocessor, texts, labels, None, 9, shuffle=True, training=True)
+    ((_, found),) = batches.as_numpy_iterator()
+    assert np.unique(found, return_counts=True)[1].tolist() == [3, 3, 3]
+    in_order = text_batches(preprocessor, texts, labels, None, 9, shuffle=False)
+    assert np.concatenate([y for _, y in in_order]).tolist() == labels.tolist()
+    with pytest.raises(UserError, match="`texts_per_label` must be None if steps divide a batch"):
+        encoder.compile("sgd", objective=loss, gradient_accumulation_steps=2)
+    with pytest.raises(UserError, match="`texts_per_label` must be an integer of at least 2"):
+        BatchHardTripletLoss(texts_per_label=1)
 
 
 QUESTIONS = [f"{a} {b} {c}" for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
