@@ -23,11 +23,17 @@ NEVER = "never"
 _MOST_SEED = 2**63 - 1  # seeds are int64 in TensorFlow
 _POSITIVE = number("a finite number above 0", lambda value: math.isfinite(value) and value > 0)
 _SHARE = number("a number above 0 and at most 1", lambda value: 0 < value <= 1)
+_PART = number("a number above 0 and below 1", lambda value: 0 < value < 1)
 _IDS = list_of(integer(0), least=1)
 _BIAS = Kind(
     "a pair of a list of ids and a number",
     lambda value: isinstance(value, (list, tuple)) and len(value) == 2,
     lambda value: (("[0]", _IDS, value[0]), ("[1]", number(), value[1])),
+)
+_START_AND_FACTOR = Kind(
+    "a pair of a number of tokens and a factor",
+    lambda value: isinstance(value, (list, tuple)) and len(value) == 2,
+    lambda value: (("[0]", integer(0), value[0]), ("[1]", _POSITIVE, value[1])),
 )
 _STRING = Kind("a string with a character", lambda value: isinstance(value, str) and value != "")
 _KINDS = {
@@ -46,13 +52,18 @@ _KINDS = {
     "sequence_bias": optional(list_of(_BIAS, least=1)),
     "allowed_sequences": optional(list_of(_IDS, least=1)),
     "forced_prefix_ids": optional(_IDS),
+    "exponential_decay_length_penalty": optional(_START_AND_FACTOR),
+    "renormalize_logits": FLAG,
     "penalty_alpha": optional(_SHARE),
     "do_sample": FLAG,
     "temperature": _POSITIVE,
+    "top_h": optional(_SHARE),
     "top_k": optional(integer(1)),
     "top_p": optional(_SHARE),
     "min_p": optional(_SHARE),
     "typical_p": optional(_SHARE),
+    "epsilon_cutoff": optional(_PART),
+    "eta_cutoff": optional(_PART),
     "seed": integer(0, _MOST_SEED),
     "num_return_sequences": integer(1),
 }
@@ -64,6 +75,18 @@ _SEQUENCES = (
     "sequence_bias",
     "allowed_sequences",
     "forced_prefix_ids",
+    "exponential_decay_length_penalty",
+)
+# The options that have an effect on sampling only.
+SAMPLING_OPTIONS = (
+    "temperature",
+    "top_h",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "seed",
 )
 # The fields that a file or a dictionary has; all but one may be left out.
 GENERATION_ARGUMENTS = object_of(
@@ -114,11 +137,18 @@ class GenerationConfig:
             last id where the others precede it.
         allowed_sequences: Sequences of ids of which the result must be one, before the end token.
         forced_prefix_ids: The ids of the first tokens of every result.
+        exponential_decay_length_penalty: A pair of a number of tokens and a factor, with which the
+            logits of end tokens grow for each token after these. Logits below 0 get added what
+            their absolute values would grow by.
+        renormalize_logits: Whether beam search makes the scores log probabilities again, after
+            forbidden tokens and other changes.
         penalty_alpha: Contrastive search: each token is the one of the `top_k` most probable with
             the best score, its probability times `1 - penalty_alpha`, minus `penalty_alpha` times
             its greatest similarity to a token before.
         do_sample: Whether to draw the tokens at random by their probabilities.
         temperature: The logits are divided by it before sampling.
+        top_h: Sampling draws from the most probable tokens that have at most this part of the
+            entropy of the 100 most probable ones. None means all tokens.
         top_k: Sampling draws from this number of most probable tokens, and contrastive search
             chooses from it. None means all tokens.
         top_p: Sampling draws from the most probable tokens whose probabilities reach this sum. None
@@ -127,6 +157,9 @@ class GenerationConfig:
             probable one. None means all tokens.
         typical_p: Sampling draws from the tokens whose information is closest to the entropy, and
             whose probabilities reach this sum. None or 1 means all tokens.
+        epsilon_cutoff: Sampling draws from the tokens with at least this probability, and from the
+            most probable one. None means all tokens.
+        eta_cutoff: The same with a limit of at most `sqrt(eta_cutoff) * exp(-entropy)`.
         seed: The seed of sampling.
         num_return_sequences: The number of sequences per row: the best of beam search, or
             independent samples.
@@ -140,10 +173,11 @@ class GenerationConfig:
 
     Reference: Holtzman et al. 2020, "The curious case of neural text degeneration" (arXiv
     1904.09751), for `top_p`; Nguyen et al. 2024 (arXiv 2407.01082), for `min_p`; Meister et al.
-    2022, "Locally typical sampling" (arXiv 2202.00666), for `typical_p`; Keskar et al. 2019, "CTRL"
-    (arXiv 1909.05858), for `repetition_penalty`; Su et al. 2022 (arXiv 2202.06417), for
-    `penalty_alpha`; Wu et al. 2016 (arXiv 1609.08144), section 7, for `length_penalty`; De Cao et
-    al. 2021 (arXiv 2010.00904), for `allowed_sequences`.
+    2022, "Locally typical sampling" (arXiv 2202.00666), for `typical_p`; Hewitt et al. 2022 (arXiv
+    2210.15191), for `epsilon_cutoff` and `eta_cutoff`; Potraghloo et al. 2025 (arXiv 2509.02510),
+    for `top_h`; Keskar et al. 2019, "CTRL" (arXiv 1909.05858), for `repetition_penalty`; Su et al.
+    2022 (arXiv 2202.06417), for `penalty_alpha`; Wu et al. 2016 (arXiv 1609.08144), section 7, for
+    `length_penalty`; De Cao et al. 2021 (arXiv 2010.00904), for `allowed_sequences`.
     """
 
     max_new_tokens: int
@@ -161,13 +195,18 @@ class GenerationConfig:
     sequence_bias: list[tuple[list[int], float]] | None = None
     allowed_sequences: list[list[int]] | None = None
     forced_prefix_ids: list[int] | None = None
+    exponential_decay_length_penalty: tuple[int, float] | None = None
+    renormalize_logits: bool = False
     penalty_alpha: float | None = None
     do_sample: bool = False
     temperature: float = 1.0
+    top_h: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
     typical_p: float | None = None
+    epsilon_cutoff: float | None = None
+    eta_cutoff: float | None = None
     seed: int = 0
     num_return_sequences: int = 1
 
@@ -199,7 +238,7 @@ class GenerationConfig:
         else:
             rule = "must be at most `num_beams` without `do_sample`"
             require(copies <= beams, rule, num_return_sequences=copies, num_beams=beams)
-            self._refuse("do_sample=True", "temperature", "top_p", "min_p", "typical_p", "seed")
+            self._refuse("do_sample=True", *SAMPLING_OPTIONS)
         if self.penalty_alpha:
             is_alone = beams == 1 and not self.do_sample
             others = {"num_beams": beams, "do_sample": self.do_sample}
@@ -209,7 +248,8 @@ class GenerationConfig:
         elif not self.do_sample:
             self._refuse("do_sample=True or `penalty_alpha`", "top_k")
         if beams == 1:
-            self._refuse("`num_beams` above 1", "length_penalty", "early_stopping")
+            names = "length_penalty", "early_stopping", "renormalize_logits"
+            self._refuse("`num_beams` above 1", *names)
         if self.allowed_sequences:
             most = max(map(len, self.allowed_sequences))
             rule = f"must be at least {most}, the length of the longest of `allowed_sequences`"

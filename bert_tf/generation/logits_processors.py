@@ -19,6 +19,7 @@ import tensorflow as tf
 from bert_tf.generation.generation_config import GenerationConfig
 
 FORBIDDEN = float("-inf")
+_MOST_OF_TOP_H = 100  # transformers, `TopHLogitsWarper`
 NO_TOKEN = -1  # an id where a text has no token
 
 
@@ -175,9 +176,41 @@ def _force_prefix(logits, ids, known):
     return tf.where(known.position < len(ids), forced, logits)
 
 
+def _favor_end(logits, start_and_factor, known):
+    """Multiplies the sizes of the logits of end tokens: by `factor` once per token after `start`.
+
+    Negative logits get as much added as positive ones of the same size.
+    """
+    start, factor = start_and_factor
+    is_end = np.isin(np.arange(logits.shape[1]), known.end_ids)  # [V]
+    steps = tf.cast(tf.maximum(known.position - start, 0), tf.float64)
+    growth = tf.cast(tf.constant(factor, tf.float64) ** steps - 1, tf.float32)
+    return tf.where(is_end & tf.math.is_finite(logits), logits + tf.abs(logits) * growth, logits)
+
+
+def _renormalize(logits, _, known):
+    """Returns log probabilities; all of them stay forbidden where all are."""
+    total = tf.reduce_logsumexp(logits, axis=1, keepdims=True)  # [n, 1]
+    return tf.where(tf.math.is_finite(total), logits - total, logits)
+
+
 def _divide_by_temperature(logits, temperature):
     """Makes the differences of probabilities smaller (for a `temperature` above 1)."""
     return logits / temperature
+
+
+def _keep_share_of_entropy(logits, top_h):
+    """Keeps the most probable tokens that have at most `top_h` of the entropy of the first 100.
+
+    Reference: Potraghloo et al. 2025 (arXiv 2509.02510).
+    """
+    count = min(_MOST_OF_TOP_H, logits.shape[1])
+    values, order = tf.math.top_k(logits, count)  # [n, 100]
+    log_probs = tf.nn.log_softmax(values)
+    terms = tf.where(tf.math.is_finite(log_probs), -tf.exp(log_probs) * log_probs, 0.0)
+    is_left_out = tf.cumsum(terms, axis=1) > top_h * tf.reduce_sum(terms, axis=1, keepdims=True)
+    values = tf.where(is_left_out & (tf.range(count) > 0), FORBIDDEN, values)
+    return tf.tensor_scatter_nd_update(tf.fill(tf.shape(logits), FORBIDDEN), _places(order), values)
 
 
 def _keep_most_probable(logits, count):
@@ -230,6 +263,24 @@ def _keep_typical(logits, typical_p):
     return tf.where(distances > tf.gather(distances, last, batch_dims=1), FORBIDDEN, logits)
 
 
+def _keep_above_epsilon(logits, epsilon):
+    """Keeps the most probable tokens, and those with a probability of at least `epsilon`.
+
+    Reference: Hewitt et al. 2022 (arXiv 2210.15191).
+    """
+    is_most = logits >= tf.reduce_max(logits, axis=1, keepdims=True)
+    return tf.where((tf.nn.softmax(logits) >= epsilon) | is_most, logits, FORBIDDEN)
+
+
+def _keep_above_eta(logits, epsilon):
+    """Does the same with a smaller `epsilon` where the entropy is large."""
+    log_probs = tf.nn.log_softmax(logits)
+    products = tf.where(tf.math.is_finite(log_probs), tf.exp(log_probs) * log_probs, 0.0)
+    negative_entropy = tf.reduce_sum(products, axis=1, keepdims=True)  # [n, 1]
+    lowest = tf.minimum(epsilon, tf.sqrt(epsilon) * tf.exp(negative_entropy))
+    return _keep_above_epsilon(logits, lowest)
+
+
 def _cumulative(logits):
     """Returns the sums of the probabilities from the first token on, float32 `[n, V]`."""
     # PyTorch's cumsum adds in float64 and rounds each sum to float32.
@@ -253,11 +304,16 @@ _RULES: dict[str, Callable[[tf.Tensor, Any, Known], tf.Tensor]] = {
     "min_new_tokens": _forbid_early_end,
     "allowed_sequences": _allow_sequences,
     "forced_prefix_ids": _force_prefix,
+    "exponential_decay_length_penalty": _favor_end,
+    "renormalize_logits": _renormalize,
 }
 _RESTRICTIONS: dict[str, Callable[[tf.Tensor, Any], tf.Tensor]] = {
     "temperature": _divide_by_temperature,
+    "top_h": _keep_share_of_entropy,
     "top_k": _keep_most_probable,
     "top_p": _keep_nucleus,
     "min_p": _keep_relatively_probable,
     "typical_p": _keep_typical,
+    "epsilon_cutoff": _keep_above_epsilon,
+    "eta_cutoff": _keep_above_eta,
 }

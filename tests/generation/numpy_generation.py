@@ -79,6 +79,12 @@ def processed(scores, token_ids, config, end_ids, source=()):
     if len(new) < len(config.forced_prefix_ids or ()):
         scores[:] = -np.inf
         scores[config.forced_prefix_ids[len(new)]] = 0
+    if config.exponential_decay_length_penalty:
+        start, factor = config.exponential_decay_length_penalty
+        for token_id in {*end_ids} & {*np.flatnonzero(np.isfinite(scores))}:
+            scores[token_id] += abs(scores[token_id]) * (factor ** max(len(new) - start, 0) - 1)
+    if config.renormalize_logits and scores.max() > -np.inf:
+        scores = log_softmax(scores)
     return scores
 
 
@@ -86,6 +92,13 @@ def distribution(logits, config):
     """The probabilities that sampling draws from."""
     logits = np.asarray(logits, np.float64) / config.temperature
     order = np.argsort(logits, kind="stable")  # the most probable last
+    if config.top_h is not None:
+        order = order[-100:]
+        log_probs = log_softmax(logits[order])
+        with np.errstate(invalid="ignore"):
+            terms = np.nan_to_num(-np.exp(log_probs) * log_probs)
+        is_kept = np.cumsum(terms[::-1])[::-1] <= config.top_h * terms.sum()
+        order = np.append(order[:-1][is_kept[:-1]], order[-1])
     if config.top_k is not None:
         order = order[logits[order] >= logits[order[-min(config.top_k, len(order))]]]
     if config.top_p not in (None, 1.0):
@@ -103,6 +116,14 @@ def distribution(logits, config):
         sums = np.cumsum(np.exp(log_probs[nearest]))
         last = nearest[min((sums < config.typical_p).sum(), len(nearest) - 1)]
         order = order[distances <= distances[last]]
+    for name in ("epsilon_cutoff", "eta_cutoff"):
+        lowest = getattr(config, name)
+        if lowest is not None:
+            log_probs = log_softmax(logits[order])
+            seen = log_probs[log_probs > -np.inf]
+            if name == "eta_cutoff":
+                lowest = min(lowest, lowest**0.5 * np.exp((np.exp(seen) * seen).sum()))
+            order = order[(np.exp(log_probs) >= lowest) | (log_probs == log_probs.max())]
     result = np.zeros_like(logits)
     result[order] = np.exp(log_softmax(logits[order]))
     return result

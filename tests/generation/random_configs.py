@@ -23,6 +23,7 @@ def random_config(generator: np.random.Generator, do_sample=None) -> GenerationC
         encoder_repetition_penalty=one_of(1.0, 1.0, 0.7, 1.4),
         bad_words_ids=one_of(None, None, [[5], [6, 7]], [[8, 9, 10], [11], [12, 13]]),
         sequence_bias=one_of(None, None, [[[6], 2.5], [[5, 6], -4.0], [[7, 8, 6], 1.0]]),
+        exponential_decay_length_penalty=one_of(None, None, (0, 1.3), (2, 0.6)),
         forced_prefix_ids=one_of(None, None, None, [int(generator.integers(24))]),
     )
     if one_of(0, 0, 0, 0, 1):
@@ -35,15 +36,19 @@ def random_config(generator: np.random.Generator, do_sample=None) -> GenerationC
         options |= dict(
             length_penalty=one_of(1.0, 0.0, 0.6, 2.0, -1.0),
             early_stopping=one_of(False, True, "never"),
+            renormalize_logits=one_of(False, False, True),
             num_return_sequences=int(generator.integers(1, num_beams + 1)),
         )
     if do_sample:
         options |= dict(
             temperature=one_of(1.0, 0.7, 2.0),
+            top_h=one_of(None, None, 0.4, 1.0),
             top_k=one_of(None, 1, 5, 1000),
             top_p=one_of(None, 0.3, 0.9, 1.0),
             min_p=one_of(None, None, 0.01, 0.2),
             typical_p=one_of(None, None, 0.3, 0.9, 1.0),
+            epsilon_cutoff=one_of(None, None, 0.05),
+            eta_cutoff=one_of(None, None, 0.1),
             seed=int(generator.integers(2**63)),
             num_return_sequences=one_of(1, 3),
         )

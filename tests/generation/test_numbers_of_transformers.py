@@ -17,11 +17,16 @@
             lambda row, ids: [[2, 7], [1]][row], 1
         ),
         "forced_prefix_ids": lp.ForcedBOSTokenLogitsProcessor(6),
+        "exponential_decay_length_penalty": lp.ExponentialDecayLengthPenalty((1, 1.5), [1, 3], 1),
+        "renormalize_logits": lp.LogitNormalization(),
         "temperature": lp.TemperatureLogitsWarper(0.7),
+        "top_h": lp.TopHLogitsWarper(0.6),
         "top_k": lp.TopKLogitsWarper(3),
         "top_p": lp.TopPLogitsWarper(0.8),
         "min_p": lp.MinPLogitsWarper(0.15),
         "typical_p": lp.TypicalLogitsWarper(0.6),
+        "epsilon_cutoff": lp.EpsilonLogitsWarper(0.06),
+        "eta_cutoff": lp.EtaLogitsWarper(0.2),
     }.items():
         known = ids[:, :1] if name == "forced_prefix_ids" else ids
         rows = processor(known, logits.clone()).tolist()
@@ -33,6 +38,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.generation import GenerationConfig
+from bert_tf.generation.generation_config import SAMPLING_OPTIONS
 from bert_tf.generation.logits_processors import Known, process_logits, restrict_logits
 
 INF = float("inf")
@@ -51,11 +57,16 @@ OPTIONS = {
     # The first row has the first three ids of two sequences, the second row has all ids of one.
     "allowed_sequences": [[5, 6, 5, 2], [5, 6, 5, 7], [4, 7, 4], [5, 6, 4, 0], [6, 6, 5, 3]],
     "forced_prefix_ids": [6],
+    "exponential_decay_length_penalty": (1, 1.5),
+    "renormalize_logits": True,
     "temperature": 0.7,
+    "top_h": 0.6,
     "top_k": 3,
     "top_p": 0.8,
     "min_p": 0.15,
     "typical_p": 0.6,
+    "epsilon_cutoff": 0.06,
+    "eta_cutoff": 0.2,
 }
 PROCESSED = {
     "sequence_bias": [
@@ -94,9 +105,39 @@ PROCESSED = {
         [-INF, -INF, -INF, -INF, -INF, -INF, 0.0, -INF],
         [-INF, -INF, -INF, -INF, -INF, -INF, 0.0, -INF],
     ],
+    "exponential_decay_length_penalty": [
+        [2.0, 0.25, 0.5, 6.75, -2.5, 1.0, 0.0, -0.5],
+        [0.1, 0.45, -0.3, 0.9, 2.5, -0.6, 0.7, 1.8],
+    ],
+    "renormalize_logits": [
+        [
+            -1.5233587,
+            -4.5233588,
+            -3.0233588,
+            -0.5233587,
+            -6.0233588,
+            -2.5233588,
+            -3.5233588,
+            -4.0233588,
+        ],
+        [
+            -3.1329336,
+            -3.0329335,
+            -3.5329335,
+            -2.8329334,
+            -0.7329335,
+            -3.8329334,
+            -2.5329335,
+            -1.4329336,
+        ],
+    ],
     "temperature": [
         [2.8571429, -1.4285715, 0.7142857, 4.2857141, -3.5714285, 1.4285715, 0.0, -0.7142857],
         [0.1428571, 0.2857143, -0.4285715, 0.5714286, 3.5714285, -0.8571429, 1.0, 2.5714285],
+    ],
+    "top_h": [
+        [2.0, -INF, -INF, 3.0, -INF, -INF, -INF, -INF],
+        [-INF, -INF, -INF, -INF, 2.5, -INF, 0.7, 1.8],
     ],
     "top_k": [
         [2.0, -INF, -INF, 3.0, -INF, 1.0, -INF, -INF],
@@ -114,19 +155,29 @@ PROCESSED = {
         [2.0, -INF, -INF, 3.0, -INF, -INF, -INF, -INF],
         [-INF, -INF, -INF, -INF, 2.5, -INF, -INF, 1.8],
     ],
+    "epsilon_cutoff": [
+        [2.0, -INF, -INF, 3.0, -INF, 1.0, -INF, -INF],
+        [-INF, -INF, -INF, -INF, 2.5, -INF, 0.7, 1.8],
+    ],
+    "eta_cutoff": [
+        [2.0, -INF, -INF, 3.0, -INF, -INF, -INF, -INF],
+        [-INF, -INF, -INF, -INF, 2.5, -INF, -INF, 1.8],
+    ],
 }
 
 
 def ours(logits, name, value):
     """What `generate` does with the logits after the tokens `IDS`."""
-    if name in ("temperature", "top_k", "top_p", "min_p", "typical_p"):
+    if name in (*SAMPLING_OPTIONS, "top_k"):
         return restrict_logits(logits, GenerationConfig(9, do_sample=True, **{name: value}))
     # What follows the known tokens has no influence, and neither has the padding of the source.
     token_ids = tf.pad(tf.constant(IDS), [[0, 0], [0, 6]], constant_values=6)
     source_ids = tf.pad(tf.constant(SOURCE), [[0, 0], [2, 1]], constant_values=-1)
     position = tf.constant(0 if name == "forced_prefix_ids" else 3)
     known = Known(token_ids, position, (1, 3), source_ids)
-    return process_logits(logits, GenerationConfig(9, **{name: value}), known)
+    num_beams = 2 if name == "renormalize_logits" else 1
+    config = GenerationConfig(9, num_beams=num_beams, **{name: value})
+    return process_logits(logits, config, known)
 
 
 @pytest.mark.parametrize("name", list(OPTIONS))

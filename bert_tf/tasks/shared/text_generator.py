@@ -180,8 +180,9 @@ class TextGenerator(NextWordModel):
                 `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `repetition_penalty`,
                 `encoder_no_repeat_ngram_size`, `encoder_repetition_penalty`, `min_new_tokens`,
                 `eos_token_id`, `stop_strings`, `bad_words_ids`, `sequence_bias`,
-                `allowed_sequences`, `forced_prefix_ids`, `penalty_alpha`, `do_sample`,
-                `temperature`, `top_k`, `top_p`, `min_p`, `typical_p`, `seed`,
+                `allowed_sequences`, `forced_prefix_ids`, `exponential_decay_length_penalty`,
+                `renormalize_logits`, `penalty_alpha`, `do_sample`, `temperature`, `top_h`, `top_k`,
+                `top_p`, `min_p`, `typical_p`, `epsilon_cutoff`, `eta_cutoff`, `seed`,
                 `num_return_sequences`. Those that are left out have the values of the model's
                 `generation_config`, if it has one.
 
