@@ -82,7 +82,7 @@ class InspectedRow:
         That piece must be next to it in the text too: in the middle, pieces may have been cut.
         """
         is_text = source >= 0
-        continues = self.tokenizer.continues_word()[self.ids] & is_text
+        continues = ~self.tokenizer.word_starts(tf.constant(self.ids)).numpy() & is_text
         continues[1:] &= source[1:] == source[:-1] + 1
         continues[1:] &= self.text_numbers[1:] == self.text_numbers[:-1]
         continues[0] = False

@@ -21,6 +21,7 @@ from bert_tf.text.code_points import WORD_START, PieceModel
 from bert_tf.text.kept_whole import KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs, as_strings
+from bert_tf.text.unicode_tables import begins_unspaced
 from bert_tf.text.unigram import METASPACE, Normalized, Unigram, steps
 
 
@@ -232,6 +233,19 @@ class SubwordTokenizer(Tokenizer):
         space = byte_characters()[0x20] if self._parts.is_byte_level else chr(METASPACE)
         whole = {token["content"] for token in self._parts.added_tokens} | {self.unk_token}
         return np.array([not (p.startswith(space) or p in whole) for p in self.vocabulary], bool)
+
+    def word_starts(self, ids):
+        # A lone space before a character of a script without spaces is a part of its word.
+        is_space, begins = (tf.gather(of_pieces, ids) for of_pieces in self._spaces_and_unspaced)
+        follows = tf.concat([tf.zeros_like(is_space[..., :1]), is_space[..., :-1]], axis=-1)
+        return super().word_starts(ids) | (begins & ~follows)
+
+    @functools.cached_property
+    def _spaces_and_unspaced(self) -> np.ndarray:
+        """Whether each piece is a space, and whether it begins without one, bool `[2, V]`."""
+        return np.array(
+            [[text == b" " for text in self._texts], [*map(begins_unspaced, self._texts)]]
+        )
 
     def _added_contents(self) -> set[str]:
         return {token["content"] for token in self._parts.added_tokens}

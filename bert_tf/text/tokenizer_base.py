@@ -381,6 +381,17 @@ class Tokenizer:
         """Returns whether each piece of the vocabulary continues a word, bool `[V]`."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `continues_word`.")
 
+    def word_starts(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns where the words that masking hides as a whole begin, bool of the shape of `ids`.
+
+        A piece begins a word if it does not continue one, see `continues_word`, or if it begins
+        with a character of a script without spaces, such as an ideograph.
+
+        Args:
+            ids: Ids of pieces in the order of a text, int `[..., T]`.
+        """
+        return ~tf.gather(self.continues_word(), ids)
+
     def readable_pieces(self) -> list[str]:
         """Returns the pieces as people read them: bytes as text, a space as `▁`.
 

@@ -48,9 +48,28 @@ CJK_BLOCKS = (
     (0x2F800, 0x2FA1F),
 )
 
+# Thai, Lao, Tibetan, Burmese, Khmer, kana, and ideographs: between their words is no space.
+UNSPACED_BLOCKS = (
+    (0x0E00, 0x0FFF),
+    (0x1000, 0x109F),
+    (0x1780, 0x17FF),
+    (0x3041, 0x30FF),
+    *CJK_BLOCKS,
+)
+
 HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
 
 GOOGLE, HUGGING_FACE = CHARACTER_RULES = ("google", "huggingface")
+
+
+def begins_unspaced(text: bytes) -> bool:
+    """Returns whether UTF-8, perhaps cut, begins with a character of `UNSPACED_BLOCKS`.
+
+    Of a character that is cut, the first one with the same bytes counts.
+    """
+    size = sum(text[:1] >= lead for lead in (b"\x00", b"\xc0", b"\xe0", b"\xf0"))
+    char = text[:size].ljust(size, b"\x80").decode("utf-8", "ignore")
+    return bool(char) and any(a <= ord(char[0]) <= b for a, b in UNSPACED_BLOCKS)
 
 
 @dataclasses.dataclass(frozen=True)

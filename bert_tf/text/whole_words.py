@@ -26,8 +26,10 @@ def whole_word_units(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Converts text to ids and, for each id, the number of its word.
 
-    A word is a piece and the `##` pieces after it, such as an English word or one ideograph. With a
-    segmenter, the ideographs of each of its words are one word.
+    A word is a piece and the `##` pieces after it, such as an English word or one ideograph. In a
+    vocabulary with `▁` for spaces, a word begins at a space or at a piece that begins with an
+    ideograph, or with a character of another script without spaces. With a segmenter, the
+    ideographs of each of its words are one word.
 
     Args:
         tokenizer: The tokenizer.
@@ -52,7 +54,7 @@ def whole_word_units(
     """
     texts = tf.convert_to_tensor(texts)
     pieces = tokenizer.tokenize_with_offsets(texts)
-    joins = tf.gather(tokenizer.continues_word(), pieces.ids.values)
+    joins = ~tokenizer.word_starts(pieces.ids.values)
     if segmenter is not None:
         inside = functools.partial(_inside_words, segmenter)
         ranges = [pieces.char_starts.values, pieces.char_ends.values, pieces.ids.row_splits]

@@ -298,11 +298,10 @@ def mask_texts(
     numbers = numbers.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     rows = tf.data.Dataset.zip(texts, numbers).scan(tf.zeros([], tf.int64), number_rows)
     options = _options(tokenizer, max_length, masked_lm_prob, masking)
-    starts = ~tokenizer.continues_word()
 
     def mask(strings, streams):
         tokens = tokenizer(*tf.nest.flatten(strings), max_length=max_length)
-        word_starts = tf.gather(starts, tokens["token_ids"])
+        word_starts = tokenizer.word_starts(tokens["token_ids"])
         return features_and_labels(_masked(tokens, streams, seed, word_starts, **options))
 
     return parallel_map(rows, _also_for_no_rows(mask, rows.element_spec)).prefetch(tf.data.AUTOTUNE)

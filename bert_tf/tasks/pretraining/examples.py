@@ -8,6 +8,8 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from bert_tf.errors import require
 
 SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] first [SEP] second [SEP]
@@ -40,12 +42,14 @@ class MaskingVocabulary:
             ConfigError: If the tokenizer has no mask token.
         """
         tokenizer.require_mask_token()
+        numbers = np.arange(tokenizer.vocab_size)
+        begins = tokenizer.word_starts(numbers[:, np.newaxis]).numpy()  # [V, 1], of each alone
         return cls(
             tokenizer.vocab_size,
             tokenizer.cls_token_id,
             tokenizer.sep_token_id,
             tokenizer.mask_token_id,
-            tokenizer.continues_word().tobytes(),
+            (~begins).tobytes(),
         )
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.base.ragged_rows import row_ids
 from bert_tf.tasks.pretraining.document_chunks import Chunk, read_documents, token_splits
+from bert_tf.text.code_points import starts as begins
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.whole_words import Segmenter, whole_word_units
 
@@ -91,7 +92,6 @@ class _Worker(concurrent.futures.ThreadPoolExecutor):
         super().__init__(1, "bert_tf_tokens")
         self._tokenizer = tokenizer
         self._segmenter = segmenter
-        self._continues = tokenizer.continues_word()
         self._requests: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
 
     def tokens(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -125,7 +125,8 @@ class _Worker(concurrent.futures.ThreadPoolExecutor):
         """Returns the ids [R] of strings, the number of tokens of each, and word starts [R]."""
         if self._segmenter is None:
             ids = self._tokenizer.tokenize(texts)
-            return ids.values, ids.row_lengths(), ~tf.gather(self._continues, ids.values)
+            starts = self._tokenizer.word_starts(ids.values)
+            return ids.values, ids.row_lengths(), starts | begins(row_ids(ids.row_splits))
         ids, units = whole_word_units(self._tokenizer, texts, self._segmenter)
         rows, units = row_ids(units.row_splits), units.values
         changes = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
