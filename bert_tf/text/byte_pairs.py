@@ -80,13 +80,11 @@ class BytePairs(code_points.PieceModel):
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         texts = checked(texts, self.errors)
-        decoded, row_splits = code_points.decode(texts)
-        points = decoded
+        points, row_splits = code_points.decode(texts)
         if self._parts.add_prefix_space:
             texts = tf.strings.regex_replace(texts, r"\A([^ ])", r" \1")
             lacks = points.starts_row() & (points.values != _BLANK)
-            points, is_added = points.with_marks(lacks, _BLANK)
-            points = points._replace(last=points.last - tf.cast(is_added, tf.int64))
+            points, _ = points.with_marks(lacks, _BLANK)
         words = _words(texts, self._parts.splits_like_llama)
         ids, begins, ends = code_points.pieces_of_words(words, self._merge)
         if self.marks_words:
@@ -98,13 +96,6 @@ class BytePairs(code_points.PieceModel):
         lengths = code_points.utf8_lengths(points.values)
         points = points.gather(repeated(lengths)[0])  # one for each byte
         first, ends = tf.gather(points.first, begins), tf.gather(points.last, ends - 1) + 1
-        if self._parts.trim_offsets:
-            is_first = tf.gather(row_splits, row_ids(ids.row_splits)) == first
-            text, ends = code_points.trimmed(decoded.values == _BLANK, first, ends)
-            # Matches tokenizers, byte_level.rs, `process_offsets`.
-            stays = is_first & (text == first + 1) & self._parts.add_prefix_space
-            first = tf.where(stays, first, text)
-            ends = tf.maximum(first, ends)
         return code_points.placed(row_splits, ids, first, ends)
 
     def _merge(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

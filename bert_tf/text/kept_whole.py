@@ -30,13 +30,12 @@ class KeptWhole(PieceModel):
     Args:
         model: Converts the rest of the text.
         patterns: What is kept whole, as patterns of RE2, with its id.
-        trims: Whether spans exclude the white space that patterns take.
     """
 
-    def __init__(self, model: PieceModel, patterns: dict[str, int], trims: bool = False):
+    def __init__(self, model: PieceModel, patterns: dict[str, int]):
         self.model, self.errors = model, model.errors
-        self.patterns, self.trims = patterns, trims
-        self._around = functools.cache(lambda model: KeptWhole(model, patterns, trims))
+        self.patterns = patterns
+        self._around = functools.cache(lambda model: KeptWhole(model, patterns))
         # A model may have hundreds of literal texts; they are found in one look-up.
         texts = {pattern: re.sub(r"(?s)\\(.)", r"\1", pattern) for pattern in patterns}
         literal = {pattern: text for pattern, text in texts.items() if re.escape(text) == pattern}
@@ -59,11 +58,7 @@ class KeptWhole(PieceModel):
         segments, kept_ids = self._cut(texts)
         others = self.model.pieces(tf.where(kept_ids < 0, segments.values, ""))
         # The segments of a text follow each other without gaps, and so do those of all texts.
-        points, splits = code_points.decode(segments.values)
-        spans = splits[:-1], splits[1:]
-        if self.trims:
-            first, ends = code_points.trimmed(code_points.white_space()(points.values) > 0, *spans)
-            spans = first, tf.maximum(first, ends)
+        _, splits = code_points.decode(segments.values)
         shifts = tf.zeros_like(kept_ids), splits[:-1], splits[:-1]
 
         def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor) -> tf.RaggedTensor:
@@ -73,7 +68,7 @@ class KeptWhole(PieceModel):
             merged = tf.concat([inside, _one_where_kept(kept, kept_ids)], axis=1)
             return code_points.joined_rows(merged, segments.row_splits)
 
-        ids, first, ends = map(merge, others, (kept_ids, *spans), shifts)
+        ids, first, ends = map(merge, others, (kept_ids, splits[:-1], splits[1:]), shifts)
         row_splits = tf.gather(splits, segments.row_splits)
         return code_points.placed(row_splits, ids, first.values, ends.values)
 

@@ -21,6 +21,7 @@ from bert_tf.text.code_points import WORD_START, PieceModel
 from bert_tf.text.kept_whole import KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs, as_strings
+from bert_tf.text.trimmed_spans import TrimmedSpans
 from bert_tf.text.unicode_tables import begins_unspaced
 from bert_tf.text.unigram import METASPACE, Normalized, Unigram, steps
 
@@ -184,9 +185,13 @@ class SubwordTokenizer(Tokenizer):
                 for text, token in zip(written, tokens)
             )
             if patterns:
-                model = KeptWhole(model, patterns, parts.trim_offsets)
+                model = KeptWhole(model, patterns)
             if is_normalized and normalization:
                 model = Normalized(normalization, model)
+        if parts.trim_offsets:
+            added = {token["id"] for token in parts.added_tokens}
+            options = (byte_characters()[0x20], added, parts.add_prefix_space)
+            model = TrimmedSpans(model, self.vocabulary, *options)
         model.errors = self.errors  # the outermost one checks the text
         return model
 

@@ -277,6 +277,31 @@ def test_spans_of_spaces_are_empty():
         ]
 
 
+SPANS_AT_ADDED_TOKENS = {
+    # What tokenizers 0.23 prints without and with `trim_offsets`, with `add_prefix_space`:
+    # Tokenizer.from_str(json.dumps(definition)).encode(text, add_special_tokens=False).offsets
+    "<mask>hello": ([(0, 6), (6, 11)], [(0, 6), (7, 11)]),
+    "<mask> hello": ([(0, 6), (6, 12)], [(0, 6), (7, 12)]),
+    " <mask>hello": ([(0, 7), (7, 12)], [(0, 7), (8, 12)]),
+    "</s>  y": ([(0, 4), (4, 5), (5, 6), (6, 7)], [(0, 4), (5, 5), (6, 6), (6, 7)]),
+    "  </s>  x": (
+        [(0, 1), (1, 2), (2, 6), (6, 7), (7, 8), (8, 9)],
+        [(0, 0), (2, 2), (2, 6), (7, 7), (8, 8), (8, 9)],
+    ),
+    "x</s>é": ([(0, 1), (0, 1), (1, 5), (5, 6), (5, 6)], [(0, 0), (0, 1), (1, 5), (6, 6), (5, 6)]),
+}
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("trims", [False, True])
+def test_spans_after_added_tokens(trims):
+    definition = bpe_definition(MERGES, add_prefix_space=True)
+    definition["post_processor"]["trim_offsets"] = trims
+    expected = [found[trims] for found in SPANS_AT_ADDED_TOKENS.values()]
+    tokenizer = SubwordTokenizer(definition)
+    assert spans_of(tokenizer, list(SPANS_AT_ADDED_TOKENS)) == expected
+
+
 def spans_of(tokenizer, texts):
     pieces = tokenizer.tokenize_with_offsets(texts)
     rows = zip(pieces.char_starts.to_list(), pieces.char_ends.to_list())
