@@ -98,10 +98,14 @@ class ServingModule:
     def signatures(self) -> dict:
         """Returns the concrete functions by the names of their signatures."""
         lists = self.declared.lists
+
+        def strings_of(names):
+            shapes = {name: [None, None] if name in lists else [None] for name in names}
+            return {name: tf.TensorSpec(shape, tf.string) for name, shape in shapes.items()}
+
         shape = [None, None, None] if self.declared.has_sequences else [None, None]
         ids = tf.TensorSpec(shape, tf.int32)
-        shapes = {name: [None, None] if name in lists else [None] for name in self.texts}
-        strings = {name: tf.TensorSpec(shape, tf.string) for name, shape in shapes.items()}
+        strings = strings_of(self.texts)
         given = {
             n: tf.TensorSpec([None, *each.shape], each.dtype) for n, each in self.inputs.items()
         }
@@ -125,7 +129,7 @@ class ServingModule:
 
         examples = _traced(parsed, {"examples": tf.TensorSpec([None], tf.string)})
         further = {
-            name: self._traced(getattr(self, name), dict.fromkeys(texts, _STRINGS))
+            name: self._traced(getattr(self, name), strings_of(texts))
             for name, (texts, _) in self.declared.further.items()
         }
         return {SERVING_DEFAULT: text, TOKENS: tokens, EXAMPLES: examples, **further}
@@ -199,7 +203,6 @@ class ServingModule:
         return samples
 
 
-_STRINGS = tf.TensorSpec([None], tf.string)
 _PAIR = {"text": "The first text, UTF-8.", "pair": "The second text, UTF-8."}
 _TOKEN_INPUTS = {
     "token_ids": "Ids of the vocabulary's pieces, [CLS] and [SEP] among them.",

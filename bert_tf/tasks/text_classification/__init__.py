@@ -21,7 +21,7 @@ SPEC = task_spec.TaskSpec(
         "lstm": task_spec.LSTM,
     },
     serving=task_spec.Serving(
-        "preprocessor.TextClassificationModule",
+        "TextClassificationModule",
         outputs={
             "label": "The most probable label, or that of the model's threshold.",
             "labels": "The labels' names, in the order of the probabilities.",

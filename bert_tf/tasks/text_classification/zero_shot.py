@@ -13,6 +13,7 @@ from bert_tf.tasks.text_classification.preprocessor import (
 )
 from bert_tf.training.evaluation.probabilities import softmax
 
+LABEL_MARK = "{}"  # where a template has the label, as in Hugging Face
 _ENTAILMENT = "entail"  # the beginning of the label's name
 
 
@@ -58,10 +59,10 @@ def hypotheses_of(candidate_labels: Sequence[str], template: str) -> list[str]:
     if not is_text or not labels or len(set(labels)) < len(labels):
         expected = "be a list of different texts"
         raise user_error("`candidate_labels`", expected, repr(candidate_labels))
-    if not isinstance(template, str) or template.count("{}") != 1:
+    if not isinstance(template, str) or template.count(LABEL_MARK) != 1:
         expected = "have one {} for the label"
         raise user_error("`hypothesis_template`", expected, repr(template))
-    return [template.replace("{}", label) for label in labels]
+    return [template.replace(LABEL_MARK, label) for label in labels]
 
 
 def inference_classes(preprocessor: TextClassificationPreprocessor) -> tuple[int, int]:
@@ -72,15 +73,25 @@ def inference_classes(preprocessor: TextClassificationPreprocessor) -> tuple[int
     Raises:
         UserError: If the classifier has not one label that begins with "entail".
     """
-    names = preprocessor.names
-    found = [i for i, name in enumerate(names) if name.lower().startswith(_ENTAILMENT)]
-    if len(found) != 1 or preprocessor.problem_type != SINGLE_LABEL:
+    if not is_of_inference(preprocessor):
         raise UserError(
             "The classifier must be trained on natural language inference, with a label that "
-            f"begins with 'entail', such as run_classifier --task_name=mnli. Received: {names}"
+            "begins with 'entail', such as run_classifier --task_name=mnli. "
+            f"Received: {preprocessor.names}"
         )
-    (entailment,) = found
-    return entailment, len(names) - 1 if entailment == 0 else 0
+    (entailment,) = _entailments(preprocessor)
+    return entailment, len(preprocessor.names) - 1 if entailment == 0 else 0
+
+
+def is_of_inference(preprocessor: TextClassificationPreprocessor) -> bool:
+    """Returns whether a classifier has one label for entailment, and others."""
+    is_one = preprocessor.problem_type == SINGLE_LABEL and len(_entailments(preprocessor)) == 1
+    return is_one and len(preprocessor.names) > 1
+
+
+def _entailments(preprocessor):
+    names = map(str.lower, preprocessor.names)
+    return [i for i, name in enumerate(names) if name.startswith(_ENTAILMENT)]
 
 
 def zero_shot_probabilities(

@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.config import MULTI_LABEL
 from bert_tf.errors import UserError
-from bert_tf.tasks.text_classification.preprocessor import TextClassificationModule
+from bert_tf.tasks.text_classification.serving import TextClassificationModule
 
 TEXTS = ["good film", "bad film", "the good.", "the bad."]
 

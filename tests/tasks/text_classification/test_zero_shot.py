@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import UserError
@@ -78,3 +79,29 @@ def test_other_classifiers_are_refused(make_classifier):
             make_classifier(names, **options).zero_shot(TEXTS, LABELS)
     with pytest.raises(UserError, match="`texts` must be single texts"):
         make_classifier(NLI).zero_shot((TEXTS, TEXTS), LABELS)
+
+
+def test_the_exported_signature(make_classifier, tmp_path):
+    model = make_classifier(["ENTAILMENT", "NEUTRAL", "CONTRADICTION"])
+    loaded = tf.saved_model.load(model.export(tmp_path / "pairs", pairs=True))
+    templates, rows = ["the {} .", "{}", "a {}"], [LABELS, LABELS[:1], LABELS[1:]]
+
+    def call(count):
+        labels = [(row + ["", ""])[:3] for row in rows[:count]]
+        given = (TEXTS[:count], tf.reshape(tf.constant(sum(labels, []), tf.string), [-1, 3]))
+        names = ("text", "candidate_labels", "hypothesis_template")
+        given = map(tf.constant, (*given, templates[:count]))
+        return loaded.signatures["zero_shot"](**dict(zip(names, given)))
+
+    outputs = call(3)
+    for name, several in (("probabilities", False), ("probabilities_alone", True)):
+        for row, (text, labels, template) in enumerate(zip(TEXTS, rows, templates)):
+            expected = list(model.zero_shot(text, labels, template, several).scores.values())
+            expected += [0.0] * (3 - len(labels))
+            np.testing.assert_allclose(outputs[name][row], expected, atol=1e-6)
+    templates[1] = "no place"
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`hypothesis_template` must have one"):
+        call(3)
+    single = tf.saved_model.load(model.export(tmp_path / "single"))
+    other = make_classifier(["bad", "good"]).export(tmp_path / "other", pairs=True)
+    assert "zero_shot" not in {*single.signatures, *tf.saved_model.load(other).signatures}
