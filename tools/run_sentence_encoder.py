@@ -14,6 +14,9 @@ the columns sentence1, sentence2 and score. The columns of --train_file depend o
     ranking                          anchor, positive, any number of negatives: negative,
                                      negative_1, negative_2, …, in .jsonl files also a list of texts
     triplet                          anchor, positive, negative
+    margin_mse                       anchor, positive, negatives as above, and scores: those that a
+                                     cross-encoder gives to positive and negatives; or label: the
+                                     positive's score minus that of each negative
 
 With --pairs_per_text, files of pairs have the columns text and label instead.
 
@@ -43,7 +46,8 @@ from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
 PAIR_OBJECTIVES = ("angle", "contrastive", "cosent", "cosine", "online_contrastive")
 # The keys of `SENTENCE_LOSSES`, whose module imports TensorFlow.
-OBJECTIVES = (*PAIR_OBJECTIVES, "batch_hard_triplet", "classification", "ranking", "triplet")
+TEXT_OBJECTIVES = ("batch_hard_triplet", "classification", "margin_mse", "ranking", "triplet")
+OBJECTIVES = (*PAIR_OBJECTIVES, *TEXT_OBJECTIVES)
 
 define_flags(f"""
     train_file (str): The file with the examples to train on.
@@ -61,6 +65,7 @@ define_flags(f"""
         ranking: to rank the positive above the other texts of the batch. triplet: to keep the
         negative farther away than the positive; batch_hard_triplet: the same with the hardest texts
         of a batch, of which several should have the same label (--texts_per_label).
+        margin_mse: the differences between a cross-encoder's scores.
     texts_per_label (int >= 2): With --objective=batch_hard_triplet: batches have several labels,
         and each of them at least this often. An epoch lacks the texts that are left over. Default:
         batches in any order.
@@ -75,7 +80,8 @@ define_flags(f"""
         data sets.
     scale (float >= 1e-6, 20.0): With --objective=ranking, cosent or angle: the similarities are
         multiplied by this.
-    similarity (cosine|dot, cosine): With --objective=ranking: how vectors are compared.
+    similarity (cosine|dot): With --objective=ranking or margin_mse: how vectors are compared.
+        Default: cosine, for margin_mse dot.
     in_batch_negatives (bool, true): With --objective=ranking: whether the texts of other examples
         are negatives. If false, the file must have negatives.
     symmetric (bool, false): With --objective=ranking: whether the anchor is also ranked above the
@@ -155,6 +161,9 @@ def read_train_data():
         _, labels = np.unique(list(map(str, names)), return_inverse=True)
         options = options_of("distance", "margin", "texts_per_label")
         return texts, labels, losses.BatchHardTripletLoss(**options)
+    if FLAGS.objective == "margin_mse":
+        texts, labels = files.read_scored_triplets(FLAGS.train_file)
+        return texts, labels / FLAGS.score_scale, losses.MarginMSELoss(**options_of("similarity"))
     texts = files.read_triplets(FLAGS.train_file)
     if FLAGS.objective == "ranking":
         return texts, guide_vectors(texts) if FLAGS.guide_dir else None, ranking_loss()
@@ -257,7 +266,7 @@ def check_flags():
     if not FLAGS.in_batch_negatives and (FLAGS.symmetric or FLAGS.num_negatives):
         expected = "be true with --symmetric or --num_negatives, which need the batch"
         raise user_error("--in_batch_negatives", expected, "--noin_batch_negatives")
-    if FLAGS.guide_dir and (FLAGS.similarity != "cosine" or not FLAGS.in_batch_negatives):
+    if FLAGS.guide_dir and (FLAGS.similarity == "dot" or not FLAGS.in_batch_negatives):
         received = f"similarity={FLAGS.similarity}, in_batch_negatives={FLAGS.in_batch_negatives}"
         expected = "be cosine and --in_batch_negatives true with --guide_dir"
         raise user_error("--similarity", expected, received)

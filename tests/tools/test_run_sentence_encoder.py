@@ -111,6 +111,7 @@ OBJECTIVE_CASES = {
     [
         *(pytest.param(each, marks=pytest.mark.full) for each in ("angle", "hard pairs", "hard")),
         "negatives",
+        "margins",
     ],
 )
 def test_objectives(tiny_config, tiny_vocabulary, tmp_path, case):
@@ -121,6 +122,7 @@ def test_objectives(tiny_config, tiny_vocabulary, tmp_path, case):
     rows = [
         {name: FIRSTS[row - place] for place, name in enumerate(names)}
         | {name: int(SAME[row]) for name in names if name in ("score", "label")}
+        | {name: [2.0, 1.0, row / 32] for name in names if name == "scores"}
         for row in range(32)
     ]
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))

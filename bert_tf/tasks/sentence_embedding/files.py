@@ -18,6 +18,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from bert_tf.base.file_errors import data_error
 from bert_tf.base.files import atomic_path
 from bert_tf.errors import DataError, user_error
@@ -114,6 +116,39 @@ def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
             raise data_error(path, expected, f"{len(negatives)}: {negatives}", line)
         _append_texts(columns, row, names, path, line)
     return _checked(columns, path)
+
+
+def read_scored_triplets(path: str | os.PathLike) -> tuple[tuple[list[str], ...], np.ndarray]:
+    """Reads what `read_triplets` does, with the scores that a teacher gives to the documents.
+
+    Args:
+        path: See there. The column `scores` has one for the positive and one for each of n
+            negatives; or `label` or `score` has n margins, the positive's score minus those of the
+            negatives. Several numbers are a list, in `.tsv` and `.csv` files with spaces between.
+
+    Returns:
+        The lists of texts, and the scores float32 `[examples, n + 1]` or the margins `[examples,
+        n]`, as `MarginMSELoss` takes them.
+
+    Raises:
+        DataError: See there, or if a row has another number of finite numbers.
+    """
+    columns, labels = read_triplets(path), []
+    for line, row in read_table(path):
+        name = next((name for name in ("scores", *LABEL_COLUMNS) if row.get(name) is not None), "")
+        value = row.get(name)
+        try:
+            numbers = value.split() if isinstance(value, str) else np.ravel(value)
+            found = np.array(numbers, np.float32)
+        except (TypeError, ValueError):
+            found = np.array([np.nan], np.float32)
+        counts = (len(columns) - 1,) if name == "scores" else (len(columns) - 2, len(columns) - 1)
+        counts = (len(labels[0]),) if labels else counts
+        if len(found) not in counts or not np.isfinite(found).all():
+            expected = f"have {' or '.join(map(str, counts))} numbers in the column `scores`"
+            raise data_error(path, expected, repr(value), line)
+        labels.append(found)
+    return columns, np.stack(labels)
 
 
 def _with_columns_of_negatives(row):

@@ -25,6 +25,7 @@ SENTENCE_LOSSES = {
     "contrastive": "ContrastiveLoss",
     "cosent": "CoSENTLoss",
     "cosine": "CosineRegressionLoss",
+    "margin_mse": "MarginMSELoss",
     "online_contrastive": "OnlineContrastiveLoss",
     "ranking": "MultipleNegativesRankingLoss",
     "triplet": "TripletLoss",
@@ -42,8 +43,8 @@ class SentenceLoss(abc.ABC):
         mini_batch_size: The maximum number of examples that are encoded at once for the gradient
             of a batch; None for all.
         no_duplicates: Whether no text may be in two examples of a batch that `fit` makes of texts.
-        step: The number of steps that the optimizer has taken, a variable that `compile` sets.
         texts_per_label: How often a label is at least in a batch of texts that has it, or None.
+        step: The number of steps that the optimizer has taken, a variable that `compile` sets.
 
     Example:
         >>> class DotLoss(bert_tf.training.SentenceLoss):  # -log sigmoid(u · v)
@@ -65,8 +66,8 @@ class SentenceLoss(abc.ABC):
     num_classes: int | None = None
     mini_batch_size: int | None = None
     no_duplicates = False
-    step: keras.Variable | None = None
     texts_per_label: int | None = None
+    step: keras.Variable | None = None
 
     def build(self, vector_size: int, initializer_range: float) -> None:  # noqa: B027
         """Creates the variables of the loss, if it has any."""
@@ -117,8 +118,8 @@ class SentenceLoss(abc.ABC):
         self.num_texts, self.needs_labels = loss.num_texts, loss.needs_labels
         self.has_hits, self.mini_batch_size = loss.has_hits, loss.mini_batch_size
         self.no_duplicates, self.check_labels = loss.no_duplicates, loss.check_labels
-
         self.texts_per_label = loss.texts_per_label
+
     @abc.abstractmethod
     def outputs(self, vectors: tf.Tensor) -> tf.Tensor:
         """Computes what the loss compares from vectors `[B, K, D]`."""

@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from bert_tf.errors import DataError
 from bert_tf.tasks.sentence_embedding.files import (
     read_labelled_pairs,
     read_scored_pairs,
+    read_scored_triplets,
     read_triplets,
 )
 
@@ -40,6 +42,39 @@ def test_triplets(tmp_path):
     row = {"anchor": "a", "positive": "b", "negative": ["c", "d"], "negative_1": "e"}
     path = write(tmp_path / "lists.jsonl", json.dumps(row))
     assert read_triplets(path) == (["a"], ["b"], ["c"], ["d"], ["e"])
+
+
+def test_scored_triplets(tmp_path):
+    names = ["anchor", "positive", "negative_1", "negative_2", "scores"]
+    path = write(tmp_path / "two.tsv", "\t".join(names), "a\tb\tc\td\t0.5 -1e1 0.25")
+    texts, scores = read_scored_triplets(path)
+    assert texts == (["a"], ["b"], ["c"], ["d"]) and scores.dtype == np.float32
+    assert scores.tolist() == [[0.5, -10.0, 0.25]]
+    # What `mine_hard_negatives` of sentence-transformers 6.2 writes as "n-tuple" with scores.
+    row = {"anchor": "a", "positive": "b", "negative_1": "c", "scores": [0.9, 0.4]}
+    rows = [row, row | {"scores": [1, 0]}]
+    path = write(tmp_path / "peer.jsonl", *map(json.dumps, rows))
+    expected = np.array([[0.9, 0.4], [1, 0]], np.float32)
+    np.testing.assert_array_equal(read_scored_triplets(path)[1], expected)
+    for margin, found in ((1.5, [[1.5]]), ("2", [[2.0]])):
+        row = {"anchor": "a", "positive": "b", "negative": ["c"], "label": margin}
+        path = write(tmp_path / "margin.jsonl", json.dumps(row))
+        assert read_scored_triplets(path)[1].tolist() == found
+    row = {"anchor": "a", "positive": "b", "negative": ["c", "d"]}
+    for added, message in (
+        ({}, "line 1 must have 2 or 3 numbers in the column `scores`"),
+        ({"scores": [1.0, 2.0]}, "line 1 must have 3 numbers"),
+        ({"scores": [1.0, 2.0, float("nan")]}, "line 1 must have 3 numbers"),
+        ({"label": 1.0}, "line 1 must have 2 or 3 numbers"),
+        ({"label": "x y"}, "line 1 must have 2 or 3 numbers"),
+        ({"scores": {"a": 1}}, "line 1 must have 3 numbers"),
+    ):
+        path = write(tmp_path / "bad.jsonl", json.dumps(row | added))
+        with pytest.raises(DataError, match=message):
+            read_scored_triplets(path)
+    rows = [row | {"label": numbers} for numbers in ([1, 2], [1, 2, 3])]
+    with pytest.raises(DataError, match="line 2 must have 2 numbers"):
+        read_scored_triplets(write(tmp_path / "other.jsonl", *map(json.dumps, rows)))
 
 
 @pytest.mark.parametrize(
