@@ -21,6 +21,7 @@ from bert_tf.generation.decoding_loop import (
 from bert_tf.generation.generation_config import GenerationConfig
 from bert_tf.generation.logits_processors import restrict_logits
 from bert_tf.generation.stop_strings import StopAutomaton
+from bert_tf.ops.native import needs_static_shapes
 from bert_tf.ops.philox import philox_uniform_bits_streams
 from bert_tf.text.tokenizer_base import Tokenizer
 
@@ -95,6 +96,7 @@ def generate(
             `config`.
         row_numbers: Numbers below 2**31 that determine the random numbers of each row together with
             the seed, int `[B]`. None means 0 to B - 1. Other rows of the batch have no influence.
+            `prefix_allowed_tokens_fn` gets them.
 
     Returns:
         The `GeneratedTokens`.
@@ -121,10 +123,15 @@ def generate(
     end_ids = config.eos_token_id or end_ids
     stops = StopAutomaton.of(config.stop_strings, tokenizer, vocab_size)
     num_beams, num_returned = config.num_beams, config.num_return_sequences
-    memory = Memory(memory, _needed_source(config, source_ids))
-
     start_ids = tf.convert_to_tensor(start_ids, tf.int32)
     batch = start_ids.shape[0] if start_ids.shape[0] is not None else tf.shape(start_ids)[0]
+    row_numbers = tf.range(batch) if row_numbers is None else row_numbers
+    has_function = config.prefix_allowed_tokens_fn is not None
+    rule = "must be None where XLA compiles; see `allowed_sequences`"
+    value = config.prefix_allowed_tokens_fn
+    require(not (has_function and needs_static_shapes()), rule, prefix_allowed_tokens_fn=value)
+    source_ids = _needed_source(config, source_ids)
+    memory = Memory(memory, source_ids, row_numbers if has_function else ())
     copies = num_returned if config.do_sample else num_beams
     copies = config.top_k if config.penalty_alpha else copies
     rows = tf.range(batch * copies) // copies  # [n]: 0, 0, …, 1, 1, …
@@ -144,7 +151,6 @@ def generate(
     else:
         random_numbers, scores = None, None
         if config.do_sample:
-            row_numbers = tf.range(batch) if row_numbers is None else row_numbers
             streams = tf.cast(tf.gather(row_numbers, rows), tf.int64)  # [B] -> [n]
             streams += tf.cast(tf.range(batch * copies) % copies, tf.int64) * _COPY_STREAMS
             seed = config.seed if seed is None else seed

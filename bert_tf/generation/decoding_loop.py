@@ -25,6 +25,7 @@ class Memory(NamedTuple):
 
     of_model: Any  # a nest of tensors
     source_ids: tf.Tensor | tuple = ()  # int32 [B, T], see `Known`
+    row_numbers: tf.Tensor | tuple = ()  # int [B], see `Known`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,11 +75,13 @@ class Decoding:
             )
         shape = [token_ids.shape[0], self.vocab_size]
         logits = transformed(tf.ensure_shape(tf.cast(logits, tf.float32), shape))
-        source_ids = memory.source_ids
-        if not isinstance(source_ids, tuple):
-            copies = tf.shape(token_ids)[0] // tf.shape(source_ids)[0]
-            source_ids = tf.repeat(source_ids, copies, axis=0)  # [m, T] -> [n, T]
-        known = Known(token_ids, position, self.end_ids, source_ids)
+
+        def of_sequences(values):  # [m, …] -> [n, …]
+            if isinstance(values, tuple):
+                return values
+            return tf.repeat(values, tf.shape(token_ids)[0] // tf.shape(values)[0], axis=0)
+
+        known = Known(token_ids, position, self.end_ids, *map(of_sequences, memory[1:]))
         return process_logits(logits, self.config, known), after, next(iter(vectors), None)
 
     def ends(self, token_ids: tf.Tensor, stop_states: tf.Tensor) -> tf.Tensor:

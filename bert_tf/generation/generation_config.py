@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from bert_tf.base.json_schema import (
@@ -51,6 +52,7 @@ _KINDS = {
     "bad_words_ids": optional(list_of(_IDS, least=1)),
     "sequence_bias": optional(list_of(_BIAS, least=1)),
     "allowed_sequences": optional(list_of(_IDS, least=1)),
+    "prefix_allowed_tokens_fn": optional(Kind("a function", callable)),
     "forced_prefix_ids": optional(_IDS),
     "exponential_decay_length_penalty": optional(_START_AND_FACTOR),
     "renormalize_logits": FLAG,
@@ -102,7 +104,7 @@ class GenerationConfig:
     The names and their meanings are those of transformers. There are four differences. Options
     without an effect are refused, where transformers warns. `top_k` is off by default, where
     transformers samples from the 50 most probable tokens. `seed` makes sampling reproducible.
-    `allowed_sequences` and `forced_prefix_ids` do in a graph what a Python function does there
+    `allowed_sequences` and `forced_prefix_ids` do in a graph what only a Python function does there
     (`prefix_allowed_tokens_fn`).
 
     A sequence of ids is a list of them. `tokenizer.tokenize(texts).to_list()` makes a list of
@@ -136,6 +138,11 @@ class GenerationConfig:
         sequence_bias: Pairs of a sequence of ids and a number, which is added to the logit of the
             last id where the others precede it.
         allowed_sequences: Sequences of ids of which the result must be one, before the end token.
+        prefix_allowed_tokens_fn: A Python function of the number of a source and of the list of the
+            tokens so far, with the start token. It returns the ids of the tokens of which the next
+            one must be. It is called for every sequence in every step, as long as no end token is
+            in it. A model cannot hold it or be exported with it, and XLA cannot compile it. Pass
+            the same function again, so that the graph is traced only once.
         forced_prefix_ids: The ids of the first tokens of every result.
         exponential_decay_length_penalty: A pair of a number of tokens and a factor, with which the
             logits of end tokens grow for each token after these. Logits below 0 get added what
@@ -194,6 +201,7 @@ class GenerationConfig:
     bad_words_ids: list[list[int]] | None = None
     sequence_bias: list[tuple[list[int], float]] | None = None
     allowed_sequences: list[list[int]] | None = None
+    prefix_allowed_tokens_fn: Callable[[int, list[int]], Iterable[int]] | None = None
     forced_prefix_ids: list[int] | None = None
     exponential_decay_length_penalty: tuple[int, float] | None = None
     renormalize_logits: bool = False
@@ -223,7 +231,7 @@ class GenerationConfig:
         return cls(**values)
 
     def __post_init__(self):
-        check(dataclasses.asdict(self), object_of(_KINDS), None, ConfigError)
+        check(vars(self), object_of(_KINDS), None, ConfigError)
         for name in _SEQUENCES:
             object.__setattr__(self, name, _tuples(getattr(self, name)))
         longest, beams, copies = self.max_new_tokens, self.num_beams, self.num_return_sequences

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.errors import user_error
 from bert_tf.generation.generation_config import GenerationConfig
 
 FORBIDDEN = float("-inf")
@@ -31,12 +32,14 @@ class Known(NamedTuple):
         position: The last known position, a scalar int32.
         end_ids: The ids of the tokens that end a sequence.
         source_ids: The sources, `NO_TOKEN` for padding, int32 `[n, T]`, or `()` if there are none.
+        row_numbers: The numbers of the sources, int `[n]`, or `()` if no option needs them.
     """
 
     token_ids: tf.Tensor
     position: tf.Tensor
     end_ids: tuple[int, ...]
     source_ids: tf.Tensor | tuple = ()
+    row_numbers: tf.Tensor | tuple = ()
 
     def text_ids(self) -> tf.Tensor:
         """Returns the tokens, `NO_TOKEN` where they are unknown, int32 `[n, S]`."""
@@ -166,6 +169,28 @@ def _allow_sequences(logits, sequences, known):
         tf.fill(tf.shape(logits), FORBIDDEN), _places(following), tf.where(is_match, 0.0, FORBIDDEN)
     )
     return logits + mask
+
+
+def _allow_by_function(logits, function, known):
+    """Forbids all tokens but those that a Python function returns for each open sequence."""
+    vocab_size, ends = logits.shape[1], set(known.end_ids)
+
+    def allowed_of(numbers, token_ids, position):
+        allowed = np.zeros([len(numbers), vocab_size], bool)
+        for row, number, ids in zip(allowed, numbers, token_ids[:, : position + 1].tolist()):
+            chosen = range(vocab_size) if ends & {*ids[1:]} else function(int(number), ids)
+            chosen = np.array(list(chosen))
+            fits = len(chosen) and chosen.dtype.kind == "i" and chosen.min() >= 0
+            if not fits or chosen.max() >= vocab_size:
+                expected = f"return one or more ids below {vocab_size}"
+                received = f"{chosen[:5].tolist()} after the tokens {ids} of row {number}"
+                raise user_error("`prefix_allowed_tokens_fn`", expected, received)
+            row[chosen] = True
+        return allowed
+
+    inputs = (known.row_numbers, known.token_ids, known.position)
+    allowed = tf.numpy_function(allowed_of, inputs, tf.bool, stateful=False)
+    return tf.where(tf.ensure_shape(allowed, logits.shape), logits, FORBIDDEN)
 
 
 def _force_prefix(logits, ids, known):
@@ -303,6 +328,7 @@ _RULES: dict[str, Callable[[tf.Tensor, Any, Known], tf.Tensor]] = {
     "bad_words_ids": _forbid_sequences,
     "min_new_tokens": _forbid_early_end,
     "allowed_sequences": _allow_sequences,
+    "prefix_allowed_tokens_fn": _allow_by_function,
     "forced_prefix_ids": _force_prefix,
     "exponential_decay_length_penalty": _favor_end,
     "renormalize_logits": _renormalize,

@@ -25,7 +25,8 @@ class TrimmedSpans(PieceModel):
         pieces: The vocabulary.
         space: What stands for a space in it.
         kept_ids: The ids of added tokens, whose spaces are those of the text.
-        adds_space: Whether a space is added before the text, which is not in the first span.
+        adds_space: Whether a space is added before text without one, so that a single one at the
+            beginning of the first span stays.
     """
 
     def __init__(
@@ -59,6 +60,6 @@ class TrimmedSpans(PieceModel):
         after = tf.where(is_kept, ends - text_ends, tf.gather(self._after, ids))
         if self.adds_space:
             is_first = code_points.starts(rows) | (first == row_starts)
-            before -= tf.cast(is_first & (before > 0), tf.int64)
+            before = tf.where(is_first & (before == 1), 0, before)  # more were not added
         first = tf.minimum(first + before, ends)
         return code_points.placed(row_splits, found.ids, first, tf.maximum(ends - after, first))

@@ -60,6 +60,8 @@ OPTIONS = (
     "num_return_sequences",
     "encoder_no_repeat_ngram_size",
     "encoder_repetition_penalty",
+    "exponential_decay_length_penalty",
+    "renormalize_logits",
 )
 
 

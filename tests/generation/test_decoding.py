@@ -11,6 +11,7 @@ from bert_tf import BertBackbone, BertTokenizer
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.generation import GenerationConfig, generate
 from bert_tf.generation.decoding import uniform_numbers
+from bert_tf.ops.native import static_shapes
 from tests.generation import numpy_generation
 from tests.generation.random_configs import random_config
 from tests.generation.table_model import END, PAD, VOCAB_SIZE, VOCABULARY, TableModel
@@ -71,6 +72,48 @@ def expected(model, config):
                 numbers = uniform_numbers(config.seed, stream, config.max_new_tokens)[0].numpy()
             found.append(numpy_generation.extend(logits, start, config, ends, numbers, source))
     return [ids + [PAD] * (config.max_new_tokens - len(ids)) for ids in found], scores
+
+
+OPTIONS_WITH_A_FUNCTION = [{}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}]
+
+
+@pytest.mark.parametrize("options", OPTIONS_WITH_A_FUNCTION, ids=["greedy", "beams", "sampling"])
+def test_a_function_allows_what_the_sequences_do(options):
+    """As transformers calls it: with the number of the row and the tokens from the start on."""
+    model, sequences = TableModel(1), [[5, 6, 7], [5, 8], [9]]
+    calls = set()
+
+    def allowed(number, ids):
+        calls.add((number, ids[0]))
+        rest = [[*sequence, END][len(ids) - 1] for sequence in sequences if starts(sequence, ids)]
+        return rest or [END]
+
+    def starts(sequence, ids):
+        return [*sequence, END][: len(ids) - 1] == ids[1:] and len(ids) - 1 <= len(sequence)
+
+    with_function = GenerationConfig(9, prefix_allowed_tokens_fn=allowed, **options)
+    config = GenerationConfig(9, allowed_sequences=sequences, **options)
+    expected = ours(model, config)
+    for call in (ours, tf.function(ours)):
+        found = call(model, with_function)
+        np.testing.assert_array_equal(found.token_ids, expected.token_ids)
+    assert calls == set(enumerate(STARTS))
+    numbers = tf.constant([4, 0, 9, 2])
+    calls.clear()
+    ours(model, with_function, row_numbers=numbers)
+    assert calls == set(zip([4, 0, 9, 2], STARTS))
+
+
+def test_bad_functions():
+    for value in ([], [VOCAB_SIZE], [-1], ["a"], [0.5]):
+        config = GenerationConfig(9, prefix_allowed_tokens_fn=lambda number, ids, v=value: v)
+        with pytest.raises(Exception, match="`prefix_allowed_tokens_fn` must return one or more"):
+            ours(TableModel(1), config)
+    with pytest.raises(ConfigError, match="must be None where XLA compiles"):
+        with static_shapes():
+            ours(TableModel(1), config)
+    with pytest.raises(ConfigError, match="`prefix_allowed_tokens_fn` must be a function"):
+        GenerationConfig(9, prefix_allowed_tokens_fn=[5])
 
 
 def test_random_configurations(is_full, tokenizer):

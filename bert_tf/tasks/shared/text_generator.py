@@ -119,6 +119,9 @@ class TextGenerator(NextWordModel):
     def check_options(self):
         super().check_options()
         config = GenerationConfig.of(self.generation_config)
+        value = getattr(config, "prefix_allowed_tokens_fn", None)
+        rule = "must be None in a model's `generation_config`, but may be passed to `generate`"
+        require(value is None, rule, prefix_allowed_tokens_fn=value)
         self.replace_option("generation_config", config)
 
     @property
@@ -180,11 +183,11 @@ class TextGenerator(NextWordModel):
                 `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `repetition_penalty`,
                 `encoder_no_repeat_ngram_size`, `encoder_repetition_penalty`, `min_new_tokens`,
                 `eos_token_id`, `stop_strings`, `bad_words_ids`, `sequence_bias`,
-                `allowed_sequences`, `forced_prefix_ids`, `exponential_decay_length_penalty`,
-                `renormalize_logits`, `penalty_alpha`, `do_sample`, `temperature`, `top_h`, `top_k`,
-                `top_p`, `min_p`, `typical_p`, `epsilon_cutoff`, `eta_cutoff`, `seed`,
-                `num_return_sequences`. Those that are left out have the values of the model's
-                `generation_config`, if it has one.
+                `allowed_sequences`, `prefix_allowed_tokens_fn`, `forced_prefix_ids`,
+                `exponential_decay_length_penalty`, `renormalize_logits`, `penalty_alpha`,
+                `do_sample`, `temperature`, `top_h`, `top_k`, `top_p`, `min_p`, `typical_p`,
+                `epsilon_cutoff`, `eta_cutoff`, `seed`, `num_return_sequences`. Those that are left
+                out have the values of the model's `generation_config`, if it has one.
 
         Returns:
             For texts, a list of targets; for one string, its target. A target is a list of strings

@@ -113,6 +113,18 @@ def test_own_options(model, tmp_path):
     np.testing.assert_array_equal(signatures["tokens"](**tokens)["token_ids"], own.generate(tokens))
 
 
+def test_a_function_is_for_a_call(model):
+    """It gets the number of each text, whatever batch that is in; a model cannot hold it."""
+    allowed = [[model.tokenizer.token_to_id(piece)] for piece in ("good", "bad", "film", "a", "b")]
+    texts = model.generate(
+        SOURCES, 2, batch_size=2, prefix_allowed_tokens_fn=lambda number, ids: allowed[number]
+    )
+    assert texts == ["good good", "bad bad", "film film", "a a", "b b"]
+    config = GenerationConfig(2, prefix_allowed_tokens_fn=lambda number, ids: [5])
+    with pytest.raises(ConfigError, match="must be None in a model's `generation_config`"):
+        BertEncoderDecoder.from_config({**model.get_config(), "generation_config": config})
+
+
 def test_stop_strings_and_end_tokens(model):
     """The stop string stays in the text, the end tokens do not."""
     options = dict(sequence_bias=[[[model.end_token_id], -50.0]])  # long texts
