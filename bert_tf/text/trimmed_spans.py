@@ -60,6 +60,6 @@ class TrimmedSpans(PieceModel):
         after = tf.where(is_kept, ends - text_ends, tf.gather(self._after, ids))
         if self.adds_space:
             is_first = code_points.starts(rows) | (first == row_starts)
-            before = tf.where(is_first & (before == 1), 0, before)  # more were not added
+            before -= tf.cast(is_first & (before == 1), tf.int64)  # more were not added
         first = tf.minimum(first + before, ends)
         return code_points.placed(row_splits, found.ids, first, tf.maximum(ends - after, first))

@@ -293,7 +293,6 @@ SPANS_AT_ADDED_TOKENS = {
 }
 
 
-@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("trims", [False, True])
 def test_spans_after_added_tokens(trims):
     definition = bpe_definition(MERGES, add_prefix_space=True)
