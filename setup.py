@@ -158,6 +158,7 @@ setup(
     # docs/installation.md says what the extras are for.
     extras_require={
         "test": [
+            "ai-edge-litert",
             "aiohttp",
             "apache-beam>=2.77,<3",
             "bm25s",
@@ -207,6 +208,7 @@ setup(
         "generation": ["rouge-score", "sacrebleu>=2.6,<3"],
         "hub": ["huggingface_hub"],
         "inspection": ["lit-nlp"],
+        "litert": ["ai-edge-litert"],
         "mteb": ["mteb"],
         "notebooks": [
             "aiohttp",

@@ -43,6 +43,7 @@ EXPECTED_SKIPS = {
     "compared with those of tokenizers, with a fake dictionary, in every run",
     "needs transformers 4.57 with TensorFlow": "`make transformers4` installs it from PyPI, if "
     "Python is 3.10 to 3.12; files as it writes them are read in every run",
+    "needs ai-edge-litert": "optional: in the `test` extra",
     "needs an environment without zentf": "an optional peer: what is said where it is missing",
     "needs tensorboard": "optional: in the `full` extra",
     "needs lit-nlp": "optional: pip install lit-nlp, which asks for NumPy 1",

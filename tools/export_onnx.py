@@ -4,8 +4,8 @@
 
 ONNX has no string tokenizer, so the file has the inputs of the signature `tokens`: token_ids and
 segment_ids (int32) and padding_mask (bool), all [batch, length], with any batch size and length.
-The outputs are those of the signature. Any tokenizer with the vocabulary in the SavedModel's assets
-can make the ids.
+The outputs are those of the signature. The tool also writes tokenizer.json, from which Hugging
+Face's tokenizers makes the ids, and for a model with classes labels.txt next to the file.
 
 Before the file is written, the tool runs it with onnxruntime on batches of several sizes with
 padding; the outputs must agree with those of TensorFlow within --tolerance. Needs tf2onnx and
@@ -16,7 +16,7 @@ import os
 
 import numpy as np
 
-from bert_tf.base.files import atomic_path
+from bert_tf.base.files import staged_files
 from bert_tf.base.json_files import read_json
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError, user_error
@@ -175,6 +175,8 @@ def main():
         require_package(module, "this program")
     import tensorflow as tf
 
+    from bert_tf.serving.litert import write_tokenizer_and_labels
+    from bert_tf.text import load_tokenizer
     from bert_tf.text.tensorflow_text import explained_import
 
     with explained_import():  # the other signatures of the SavedModel have its operations
@@ -182,7 +184,11 @@ def main():
     loaded = tf.saved_model.load(FLAGS.saved_model)
     function = loaded.signatures["tokens"]
     config = read_json(os.path.join(FLAGS.saved_model, "assets", "config.json"))
-    with atomic_path(FLAGS.output_file) as new:
+    directory, name = os.path.split(os.path.abspath(FLAGS.output_file))
+    with staged_files(directory) as files:
+        tokenizer = load_tokenizer(os.path.join(FLAGS.saved_model, "assets"))
+        write_tokenizer_and_labels(tokenizer, description.get("labels"), files, directory)
+        new = os.path.join(files, name)
         with open(new, "wb") as file:
             file.write(convert(function).SerializeToString())
         # Networks without segments have no `type_vocab_size`.

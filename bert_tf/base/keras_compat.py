@@ -397,3 +397,10 @@ def constant_function(function: Any) -> Any:
     Public way: `tf.compat.v1.graph_util.convert_variables_to_constants`, for sessions only.
     """
     return convert_variables_to_constants_v2(function, lower_control_flow=False)
+
+
+def tflite_converter_error() -> type[Exception]:
+    """Returns the class of the errors of `tf.lite.TFLiteConverter`. Public way: none."""
+    from tensorflow.lite.python.convert import ConverterError  # takes long to import
+
+    return ConverterError

@@ -14,6 +14,7 @@ from bert_tf.errors import user_error
 
 # The package and its extra, by the name of the module.
 PACKAGES = {
+    "ai_edge_litert": ("ai-edge-litert", "litert"),
     "aiohttp": ("aiohttp", "server"),
     "apache_beam": ("apache-beam", "beam"),
     "bm25s": ("bm25s", "search"),

@@ -219,7 +219,8 @@ class TaskModel(TrainingModel):
 
         Args:
             filepath: The model's directory, whose subdirectories are versions, numbered from 1.
-            format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
+            format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it, and
+                `bert_tf.serving.export_litert` writes LiteRT files.
             verbose: An argument of Keras's method, without effect.
             input_signature: An argument of Keras's method. It must be None, because the task
                 determines the signatures.

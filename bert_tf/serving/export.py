@@ -80,13 +80,7 @@ def export(
     backend = "reference" if portable else "native"
     with ops.backend(backend), atomic_path(path) as new, scratch_directory(directory) as files:
         functions = module.signatures()
-        saved = tf.Module()
-        # A Keras model must not be tracked itself: TensorFlow would write two variables for every
-        # Keras variable, the one that the graph reads and a copy, and restore only the copy.
-        # `tf.saved_model.load` corrects this; in TF Serving and other C++ programs the variables
-        # would have no values.
-        used = itertools.chain(*(function.variables for function in functions.values()))
-        saved.used_variables = list({id(variable): variable for variable in used}.values())
+        saved = module_of_functions(functions)
         saved.files = [tf.saved_model.Asset(file) for file in _write_assets(model, files)]
         tf.saved_model.save(saved, new, signatures=functions)
         _keep_branches_as_functions(os.path.join(new, tf.saved_model.SAVED_MODEL_FILENAME_PB))
@@ -107,8 +101,8 @@ def export_from_model(
     """Does what `TaskModel.export` does: checks Keras's own arguments and calls `export`."""
     if format != "tf_saved_model":
         raise UserError(
-            "`format` must be 'tf_saved_model'; tools/export_onnx.py and TensorFlow Lite's "
-            f"converter read what that writes. Received: {format=}"
+            "`format` must be 'tf_saved_model'; `bert-tf export_onnx` converts that, and "
+            f"`bert_tf.serving.export_litert` writes LiteRT files. Received: {format=}"
         )
     if input_signature is not None:
         raise UserError(
@@ -148,6 +142,20 @@ def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
         raise user_error("`pairs`", expected, f"pairs=True, model={type(model).__name__}")
     module = spec.serving_class()
     return module(model, pairs) if pairs else module(model)
+
+
+def module_of_functions(functions: dict) -> tf.Module:
+    """Returns a module that tracks the variables of concrete functions, for a SavedModel.
+
+    A Keras model must not be tracked itself: TensorFlow would write two variables for every Keras
+    variable, the one that the graph reads and a copy, and restore only the copy.
+    `tf.saved_model.load` corrects this; in TF Serving and other C++ programs the variables would
+    have no values.
+    """
+    saved = tf.Module()
+    used = itertools.chain(*(function.variables for function in functions.values()))
+    saved.used_variables = list({id(variable): variable for variable in used}.values())
+    return saved
 
 
 def _keep_branches_as_functions(path) -> None:

@@ -159,6 +159,10 @@ class SubwordTokenizer(Tokenizer):
             content = tokenizer_config.content(arguments, "PreTrainedTokenizerFast")
             write_json(os.path.join(new, tokenizer_config.CONFIG_FILE), content, sort_keys=True)
 
+    def to_huggingface(self) -> dict[str, Any]:
+        """Returns the `tokenizer.json` with which Hugging Face's `tokenizers` gives the same ids."""
+        return self.definition
+
     def _create_base_model(self) -> PieceModel:
         parts = self._parts
         by_bytes, by_characters = parts.is_byte_level, parts.byte_fallback

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.base import hooks
 from bert_tf.base.ragged_rows import joined_strings
-from bert_tf.errors import check_limits, naming, require
+from bert_tf.errors import UserError, check_limits, naming, require
 from bert_tf.text import tokenizer_config, tokenizer_files, tokenizer_json
 from bert_tf.text.chinese_words import chinese_words
 from bert_tf.text.kept_whole import NUMBER, KeptWhole, literal_patterns
@@ -244,6 +244,32 @@ class BertTokenizer(Tokenizer):
             CheckpointError: If an interrupted save in the directory cannot be undone.
         """
         tokenizer_files.write(self.get_config(), directory)
+
+    def to_huggingface(self) -> dict[str, Any]:
+        """Returns the `tokenizer.json` with which Hugging Face's `tokenizers` gives the same ids.
+
+        With `character_rules="google"`, a few rare characters give other ids there. Lengths are not
+        in it: pass them to `enable_truncation` and `enable_padding`.
+
+        Returns:
+            The content of the file.
+
+        Raises:
+            UserError: If the tokenizer has a `number_token` or a `segmenter`, which `tokenizers`
+                does not have.
+
+        Example:
+            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("reviews/")
+            >>> tokenizer.to_huggingface()["model"]["type"]
+            'WordPiece'
+        """
+        for name in ("number_token", "segmenter"):
+            rule = "must be None for a `tokenizer.json`, which has no such rule"
+            value = getattr(self, name)
+            require(value is None, rule, UserError, **{name: value})
+        named = [] if self.split_special_tokens else [getattr(self, n) for n in SPECIAL_TOKENS]
+        kept = dict.fromkeys([*filter(None, named), *self.additional_special_tokens])
+        return tokenizer_json.wordpiece_definition(self.get_config(), self.vocabulary, list(kept))
 
     def _special_ids(self) -> set[int]:
         special = [token["content"] for token in self.added_tokens if token["special"]]

@@ -226,14 +226,52 @@ def roformer_definition(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     The segmenter itself is in no file: the class in `tokenizer_config.json` stands for it.
     """
+    return _definition({**arguments, "split_on_cjk": False})
+
+
+def wordpiece_definition(
+    arguments: Mapping[str, Any], pieces: Sequence[str], kept_whole: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the `tokenizer.json` with which `tokenizers` gives the ids of a `BertTokenizer`.
+
+    `arguments` are those of its constructor. `pieces` includes the added tokens, and `kept_whole`
+    are the special tokens that are not split in a text.
+    """
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    special = [{"content": piece, "special": True} for piece in kept_whole]
+    added = [
+        {"id": ids[token["content"]], **with_flags(token)}
+        for token in (*special, *arguments["added_tokens"])
+    ]
+    form = arguments["separators"], int(arguments["has_segments"])
+    single, pair = _joined(arguments["cls_token"], arguments["sep_token"], *form)
+    step = {"type": "TemplateProcessing", "single": _items(single), "pair": _items(pair)}
+    return {
+        **_definition(arguments),
+        "added_tokens": sorted(added, key=lambda token: token["id"]),
+        "post_processor": complete_step(step, "processors", ids),
+    }
+
+
+def _items(tokens: list[tuple]) -> list[dict]:
+    """Returns the items of a TemplateProcessing for what `_joined` returns."""
+    names = iter("AB")
+    return [
+        {"Sequence": {"id": next(names), "type_id": kind}}
+        if token is _TEXT
+        else {"SpecialToken": {"id": token, "type_id": kind}}
+        for token, kind in tokens
+    ]
+
+
+def _definition(arguments: Mapping[str, Any]) -> dict[str, Any]:
     flags = {key: arguments[name] for name, key in _NORMALIZER.items()}
-    flags |= {"clean_text": True, "handle_chinese_chars": False}
     model = {name: arguments[name] for name in _MODEL} | {"continuing_subword_prefix": CONTINUATION}
     pieces = {piece: index for index, piece in enumerate(arguments["vocabulary"])}
     return {
         "version": "1.0",
         "added_tokens": [],
-        "normalizer": {"type": "BertNormalizer", **flags},
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, **flags},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
         "model": {"type": "WordPiece", **model, "vocab": pieces},

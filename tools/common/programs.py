@@ -32,7 +32,12 @@ GROUPS = {
     "Prediction": ("predict", "extract_features", "beam_predict"),
     "Search": ("build_index", "search"),
     "Compression": ("quantize_model", "distill", "prune_heads"),
-    "Conversion and export": ("convert_checkpoint", "export_saved_model", "export_onnx"),
+    "Conversion and export": (
+        "convert_checkpoint",
+        "export_saved_model",
+        "export_onnx",
+        "export_litert",
+    ),
     "Serving": ("serve", "serving_client"),
 }
 NAMES = tuple(name for members in GROUPS.values() for name in members)
