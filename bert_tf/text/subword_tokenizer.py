@@ -160,7 +160,7 @@ class SubwordTokenizer(Tokenizer):
             write_json(os.path.join(new, tokenizer_config.CONFIG_FILE), content, sort_keys=True)
 
     def to_huggingface(self) -> dict[str, Any]:
-        """Returns the `tokenizer.json` with which Hugging Face's `tokenizers` gives the same ids."""
+        """Returns the `tokenizer.json` with which Hugging Face gives the same ids."""
         return self.definition
 
     def _create_base_model(self) -> PieceModel:

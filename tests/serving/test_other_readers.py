@@ -1,11 +1,15 @@
 """SavedModels in programs that others wrote: TensorFlow's own command, OpenVINO, ONNX, TF Serving's
 messages. MiniLM on real sentences gives Keras's numbers in each."""
 
+import asyncio
 import dataclasses
+import importlib
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier
 from bert_tf.serving import export
 from bert_tf.text import SubwordTokenizer
 from tests.conftest import REPOSITORY
+from tests.document_blocks import read_blocks
 from tests.serving.test_c_program import SENTENCES
 from tests.text.subwords import unigram_definition
 
@@ -106,12 +111,52 @@ def onnx_session(saved_model, path):
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
-def test_export_onnx(portable, tokens, vectors, tmp_path):
-    session = onnx_session(portable, tmp_path / "minilm.onnx")
+@pytest.fixture(scope="module")
+def onnx_folder(portable, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("onnx")
+    onnx_session(portable, folder / "onnx" / "minilm.onnx")
+    return folder
+
+
+def test_export_onnx(onnx_folder, tokens, vectors):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    session = onnxruntime.InferenceSession(onnx_folder / "onnx" / "minilm.onnx")
     assert {given.name for given in session.get_inputs()} == set(tokens)
     assert [output.name for output in session.get_outputs()] == ["vector"]
     (result,) = session.run(None, tokens)
     np.testing.assert_allclose(result, vectors, atol=1e-5)
+
+
+def test_programs_without_tensorflow(onnx_folder, vectors, monkeypatch):
+    """Those of docs/serving_without_tensorflow.md; Triton's module is a fake."""
+    for name in ("aiohttp", "openvino", "tokenizers"):
+        pytest.importorskip(name, reason=f"needs {name}")
+    for block in read_blocks(REPOSITORY / "docs" / "serving_without_tensorflow.md"):
+        if block.file:
+            (onnx_folder / block.file).write_text(block.text, encoding="utf-8")
+    monkeypatch.chdir(onnx_folder)
+    monkeypatch.syspath_prepend(onnx_folder)
+    openvino_vectors = importlib.import_module("openvino_vectors")
+    np.testing.assert_allclose(openvino_vectors.vectors(SENTENCES), vectors, atol=1e-5)
+
+    request = mock.AsyncMock()
+    request.json.return_value = {"texts": SENTENCES}
+    response = asyncio.run(importlib.import_module("http_server").vectors(request))
+    np.testing.assert_allclose(json.loads(response.text)["vectors"], vectors, atol=1e-5)
+
+    version = onnx_folder / "1"
+    shutil.copytree(onnx_folder / "onnx", version)
+    triton = mock.Mock()
+    triton.get_input_tensor_by_name = lambda texts, name: mock.Mock(as_numpy=lambda: texts)
+    triton.Tensor = lambda name, values: values
+    triton.InferenceResponse = lambda tensors: tensors[0]
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", triton)
+    model = importlib.import_module("model").TritonPythonModel()
+    model.initialize({"model_repository": str(onnx_folder), "model_version": "1"})
+    texts = np.array([[sentence.encode()] for sentence in SENTENCES], object)
+    parts = model.execute([texts[:1], texts[1:]])
+    assert [len(part) for part in parts] == [1, len(SENTENCES) - 1]
+    np.testing.assert_allclose(np.concatenate(parts), vectors, atol=1e-5)
 
 
 def test_export_onnx_of_a_model_with_a_subword_tokenizer(tiny_config, tmp_path):

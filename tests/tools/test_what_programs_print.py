@@ -57,6 +57,7 @@ PROGRAMS = {
     f"prune_heads {SST_2} --model_dir=out/model --prune_share=0.3 --output_dir=OUT": "OUT",
     "convert_checkpoint --input=uncased_L-12_H-768_A-12 --output=OUT --format=huggingface": "OUT",
     "export_saved_model --model_dir=out/model --export_dir=OUT": "OUT",
+    "export_litert --input=out/model --output=OUT/model.tflite --verify": "OUT/model.tflite",
 }
 QUICK = ("export_saved_model",)  # the others run in the full suite
 ELSEWHERE = {
