@@ -105,14 +105,14 @@ def test_families(name, tmp_path):
 )
 def test_bad_arguments(classifier, tmp_path, options, error, message):
     with pytest.raises(error, match=message):
-        export_litert(classifier, tmp_path / "model.tflite", **options)
+        export_litert(classifier, tmp_path / "model.tflite", **{"lengths": 16, **options})
     assert not list(tmp_path.iterdir())
 
 
 def test_a_quantized_model_is_refused(classifier, tmp_path):
     classifier.quantize("int8")
     with pytest.raises(UserError, match="Export the original model with quantize='int8'"):
-        export_litert(classifier, tmp_path / "model.tflite")
+        export_litert(classifier, tmp_path / "model.tflite", 16)
 
 
 def test_the_files_of_another_model_are_kept(classifier, tmp_path):
