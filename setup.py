@@ -165,6 +165,7 @@ setup(
             "clang-format~=23.1",
             "datasets",
             "gensim",
+            "grpcio-health-checking",
             "keras-nlp",
             "matplotlib",
             "nbformat",
@@ -179,6 +180,7 @@ setup(
             "scikit-learn",
             "sentencepiece",
             "seqeval",
+            "tensorflow-serving-api",
         ],
         # What the full suite compares with.
         "full": [
@@ -195,7 +197,6 @@ setup(
             "selenium",
             "sentence-transformers",
             "tensorboard",
-            "tensorflow-serving-api",
             "tf2onnx",
             "torch",
             "transformers",
@@ -206,6 +207,7 @@ setup(
         "chinese": ["jieba"],
         "evaluate": ["matplotlib", "scikit-learn"],
         "generation": ["rouge-score", "sacrebleu>=2.6,<3"],
+        "grpc": ["grpcio", "grpcio-health-checking", "tensorflow-serving-api"],
         "hub": ["huggingface_hub"],
         "inspection": ["lit-nlp"],
         "litert": ["ai-edge-litert"],

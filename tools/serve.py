@@ -13,7 +13,7 @@ requests that the server answers and those that it refuses.
 import os
 import re
 
-from bert_tf.base.optional_packages import without_packages
+from bert_tf.base.optional_packages import require_package, without_packages
 from bert_tf.errors import UserError, user_error
 from bert_tf.server.api_keys import read_api_keys
 from bert_tf.tools.common import tool
@@ -41,7 +41,11 @@ define_flags("""
     api_key_file (str): A file with one API key per line. Requests must then have one of them:
         Authorization: Bearer KEY. Default: the environment variable BERT_TF_API_KEY; without
         either, no key is needed.
-    port (int 0 to 65535, 8501): The port to listen on; 0 chooses a free one, which is printed.
+    port (int 0 to 65535, 8501): The port of REST; 0 chooses a free one, which is printed.
+    grpc_port (int 0 to 65535): The port of TensorFlow Serving's gRPC interface; 0 chooses a free
+        one. Default: no gRPC.
+    version_labels (list, []): Names of versions in paths and requests, such as
+        stable=1,canary=2; these versions stay loaded next to the highest one.
     token_budget (int >= 1, 4096): Maximum number of tokens per batch, estimated from the bytes of
         the texts.
     batch_wait_ms (float >= 0, 0.0): Milliseconds that a request waits for others to share a batch
@@ -101,9 +105,30 @@ def check_access():
             )
 
 
+def version_labels() -> dict[str, int]:
+    """Returns the versions by their labels."""
+    labels = {}
+    for entry in FLAGS.version_labels:
+        label, _, number = entry.partition("=")
+        if not re.fullmatch(r"[^/:\s]+", label) or not re.fullmatch(r"[0-9]{1,18}", number):
+            raise flag_error("version_labels", "must be labels and versions such as stable=1")
+        if label in labels:
+            raise flag_error("version_labels", "must have each label once")
+        labels[label] = int(number)
+    return labels
+
+
+def check_grpc():
+    """Raises an error if a package is missing, before the model is loaded."""
+    for module in ("grpc_health", "grpc", "tensorflow_serving"):
+        require_package(module, "--grpc_port")
+
+
 def main():
-    name = model_name()
+    name, labels = model_name(), version_labels()
     check_access()
+    if FLAGS.grpc_port is not None:
+        check_grpc()
     api_keys = read_api_keys(FLAGS.api_key_file)
     if not os.path.isdir(FLAGS.model):
         raise UserError(f"--model must be a directory. Received: --model={FLAGS.model}")
@@ -121,11 +146,12 @@ def main():
     logs.configure(FLAGS.log_format)
     tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)
     seconds = ("poll_seconds", "drain_seconds", "stop_seconds")
-    same_names = ("pairs", "precision", "host", "port", "token_budget", *seconds)
+    same_names = ("pairs", "precision", "host", "port", "grpc_port", "token_budget", *seconds)
     options = {flag: FLAGS[flag].value for flag in same_names}
     options |= {"model_dir": FLAGS.model, "model_name": name, "trusted": FLAGS.trust}
     options |= {"allowed_hosts": tuple(FLAGS.allowed_hosts), "api_keys": api_keys}
     options["allowed_origins"] = tuple(FLAGS.allowed_origins)
+    options["version_labels"] = labels
     options["batch_wait"] = FLAGS.batch_wait_ms / 1000
     serve(ServerOptions(**options, limits=Limits(**limits)))
 

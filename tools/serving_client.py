@@ -7,7 +7,7 @@ r"""Sends texts to a TensorFlow Serving server, or to bert-tf serve, and prints 
 Prints the prediction for each text, one JSON object per line. The inputs are the flags that are
 set: --text; --text and --pair; or --question and --context. Each flag may be repeated.
 
-If the environment variable BERT_TF_API_KEY is set, REST requests have it as their API key.
+If the environment variable BERT_TF_API_KEY is set, requests have it as their API key.
 
 REST needs only Python. gRPC needs tensorflow-serving-api, which installs TensorFlow:
 pip install 'bert-tf[serving]'.
@@ -187,7 +187,8 @@ def ask_grpc(server: str, inputs: dict[str, list[str]], timeout: float) -> list:
     try:
         with grpc.insecure_channel(server) as channel:
             stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-            response = stub.Predict(request, timeout=timeout)
+            metadata = [(name.lower(), value) for name, value in authorization().items()]
+            response = stub.Predict(request, timeout=timeout, metadata=metadata)
     except grpc.RpcError as error:
         reason = f"{error.code().name}: {error.details()}"
         if error.code().name in BUSY_CODES:

@@ -20,6 +20,8 @@ PACKAGES = {
     "bm25s": ("bm25s", "search"),
     "faiss": ("faiss-cpu", "search"),
     "gensim": ("gensim", "baselines"),
+    "grpc": ("grpcio", "grpc"),
+    "grpc_health": ("grpcio-health-checking", "grpc"),
     "huggingface_hub": ("huggingface_hub", "hub"),
     "jieba": ("jieba", "chinese"),
     "keras_hub": ("keras-nlp", "augmentation"),

@@ -50,8 +50,8 @@ class Access:
             raise RequestError(HTTPStatus.FORBIDDEN, message, flag="allowed_origins")
         if is_preflight(request):
             return  # it has neither key nor body
-        if self.api_keys and request.path != _PAGE:
-            self._check_key(request.headers.get("Authorization", ""))
+        if request.path != _PAGE:
+            self.check_key(request)
         needs_json = self.json_only or origin is not None
         if needs_json and request.method == "POST" and request.content_type != _JSON:
             message = f"A request must be {_JSON}. Received: {request.content_type}"
@@ -86,7 +86,11 @@ class Access:
             message = f"The server must be opened by the address that is printed. Received: {name}."
             raise RequestError(HTTPStatus.FORBIDDEN, message, flag="allowed_hosts")
 
-    def _check_key(self, header):
+    def check_key(self, request) -> None:
+        """Raises a `RequestError` if the headers of a request have no key, and one is needed."""
+        if not self.api_keys:
+            return
+        header = request.headers.get("Authorization", "")
         scheme, _, sent = header.partition(" ")
         given = sent.strip().encode("utf-8", "surrogateescape")
         # All are compared, each in constant time, so that the time says nothing about a key.

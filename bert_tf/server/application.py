@@ -1,4 +1,4 @@
-"""The aiohttp application: the REST interface, the web page, health checks and metrics.
+"""The aiohttp application: the REST interface, the web page, health checks, metrics; and gRPC.
 
 Graceful shutdown: on SIGTERM or SIGINT, the server reports that it is not ready and closes every
 connection after its next answer. It still accepts connections for `drain_seconds`, so that no
@@ -17,20 +17,29 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 
 from bert_tf.base.optional_packages import require_package
 from bert_tf.inputs import TOKEN_BUDGET
 from bert_tf.server import rest_api, retrieval_forms
 from bert_tf.server.access import HEALTH, PROBES, READY, Access
 from bert_tf.server.batcher import Batcher
-from bert_tf.server.connections import ACCEPTED_AT_ONCE, Connections, LoopErrors
+from bert_tf.server.connections import (
+    ACCEPTED_AT_ONCE,
+    Connections,
+    LoopErrors,
+    allowed_connections,
+)
 from bert_tf.server.content_policy import page_policy
+from bert_tf.server.grpc_api import GrpcApi
+from bert_tf.server.grpc_server import GrpcServer
 from bert_tf.server.guard import guarded
 from bert_tf.server.limits import Limits, Memory
 from bert_tf.server.listener import listen, make_runner, print_address
 from bert_tf.server.logs import log
 from bert_tf.server.metrics import METRICS_PATH, Metrics
 from bert_tf.server.model_directory import kill_exports
+from bert_tf.server.model_requests import ModelRequests
 from bert_tf.server.model_versions import ModelVersions
 from bert_tf.server.rest_api import RestApi
 from bert_tf.server.users import Users
@@ -55,6 +64,8 @@ class ServerOptions:
     precision: str = "float32"  # as in `optimize_for_inference`, of models that are exported
     host: str = "127.0.0.1"
     port: int = 8501  # 0 chooses a free port
+    grpc_port: int | None = None  # the same for gRPC; None: without it
+    version_labels: Mapping[str, int] = dataclasses.field(default_factory=dict)
     token_budget: int = TOKEN_BUDGET  # maximum tokens of a batch
     batch_wait: float = 0.0  # seconds that a single request waits for others
     poll_seconds: float = 1.0  # between two searches for new versions
@@ -70,8 +81,8 @@ def serve(options: ServerOptions) -> None:
     """Prints the address when the model is loaded, and serves it until a signal ends the process.
 
     Raises:
-        UserError: If aiohttp or prometheus-client is not installed, the address cannot be used or
-            the model cannot be loaded.
+        UserError: If an optional package is not installed, an address cannot be used or the model
+            cannot be loaded.
     """
     require_package("prometheus_client", "the server")
     asyncio.run(_Server(options, require_package("aiohttp.web", "the server")).run())
@@ -91,8 +102,10 @@ class _Server:
             options.trusted,
             options.precision,
             self._metrics,
+            options.version_labels,
         )
-        self._api = RestApi(self._versions, options.limits)
+        requests = ModelRequests(self._versions, options.limits)
+        self._api = RestApi(requests)
         self._memory = Memory(options.limits.max_buffered)
         self._page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
         hosts, origins = options.allowed_hosts, options.allowed_origins
@@ -101,6 +114,10 @@ class _Server:
         self._stop = asyncio.Event()
         self._answered = 0
         self._requests = Users()  # that are being answered
+        self._grpc = None
+        if options.grpc_port is not None:
+            shared = self._memory, self._requests, self._metrics, self._stop
+            self._grpc = GrpcServer(GrpcApi(requests), access, options.limits, *shared)
 
     async def run(self):
         loop = asyncio.get_running_loop()
@@ -113,27 +130,35 @@ class _Server:
                 loop.add_signal_handler(number, self._signalled)
             loop.set_exception_handler(LoopErrors())
             sys.setswitchinterval(_SWITCH_SECONDS)
+            protocols = 1 if self._grpc is None else 2
+            most = allowed_connections(self._options.limits.max_connections, protocols)
+            if self._grpc is not None:
+                self._grpc.bind(self._options.host, self._options.grpc_port, most)
             # The collector stops all threads, for tenths of a second if it looks at all objects of
             # TensorFlow. The model is left out, because it is collected when it is unloaded.
             gc.freeze()
             if await self._loaded():
-                await self._serve(listener)
+                await self._serve(listener, most)
             kill_exports()
-        print(f"Stopped: {self._answered} requests answered", flush=True)
+        answered = self._answered + (0 if self._grpc is None else self._grpc.answered)
+        print(f"Stopped: {answered} requests answered", flush=True)
         logging.shutdown()
         # All requests are answered. Threads of TensorFlow, or that load a version, are not joined,
         # because they could keep the process running forever. Their files are removed.
         os._exit(0)
 
-    async def _serve(self, listener):
+    async def _serve(self, listener, max_connections):
         runner = self._runner()
         await runner.setup()
         loop = asyncio.get_running_loop()
-        self._connections = Connections(runner.server, self._options.limits.max_connections)
+        self._connections = Connections(runner.server, max_connections)
         server = await loop.create_server(
             self._connections, sock=listener, backlog=ACCEPTED_AT_ONCE
         )
         listener.listen(_BACKLOG)
+        if self._grpc is not None:
+            await self._grpc.start()
+            print(f"gRPC: {self._options.host}:{self._grpc.port}", flush=True)
         print_address(f"Serving {self._options.model_name}", listener)
         watching = self._versions.watch(self._options.poll_seconds)
         watcher = loop.create_task(watching)
@@ -141,9 +166,14 @@ class _Server:
         await asyncio.sleep(self._options.drain_seconds)
         watcher.cancel()
         await asyncio.gather(watcher, return_exceptions=True)
+        if self._grpc is not None:
+            self._grpc.refuse_further(self._options.stop_seconds)
         await _close_port(server, self._connections, listener)
         # aiohttp's cleanup stops reading, so current requests must be answered before it.
-        for end in (self._requests.none.wait, runner.cleanup, self._versions.close):
+        ends = [self._requests.none.wait, runner.cleanup, self._versions.close]
+        if self._grpc is not None:
+            ends.insert(1, self._grpc.close)
+        for end in ends:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(end(), self._options.stop_seconds)
 
@@ -185,8 +215,8 @@ class _Server:
                     await response.write_eof()
                 # After the answer, which need not wait for it.
                 method = request.get("method", "other")
-                self._metrics.requests.labels(method, str(response.status)).inc()
-                self._metrics.request_seconds.labels(method).observe(seconds)
+                self._metrics.requests.labels("rest", method, str(response.status)).inc()
+                self._metrics.request_seconds.labels("rest", method).observe(seconds)
                 self._answered += 1
                 return response
 
@@ -239,7 +269,7 @@ class _Server:
     async def _show_metrics(self, request):
         current = self._versions.current
         self._metrics.version.set(current.number if current else 0)
-        self._metrics.requests_waiting.set(current.batcher.waiting if current else 0)
+        self._metrics.requests_waiting.set(self._versions.waiting)
         body, content_type = self._metrics.page()
         return self._web.Response(body=body, headers={"Content-Type": content_type})
 

@@ -20,28 +20,30 @@ _FOR_FILES = 16  # of a model that is loaded, and of a process that exports it
 _SILENT_SECONDS = 10.0  # between two lines of the log about the same limit
 
 
+def allowed_connections(most: int, protocols: int = 1) -> int:
+    """Returns `most`, or how many connections each protocol may have within the descriptors."""
+    allowed = max(1, min(most, (_free_descriptors() - _FOR_FILES) // protocols - _FOR_PROBES))
+    if allowed < most:
+        log.warning(
+            "At most %s connections, because this process may open no more files; "
+            "`ulimit -n` allows more",
+            allowed,
+        )
+    return allowed
+
+
 class Connections:
     """Makes the handlers of connections, as a protocol factory of asyncio.
 
     Args:
         server: The `aiohttp.web.Server`, which makes the handlers.
         most: The maximum number of connections with a request that is no probe.
-
-    Attributes:
-        most: The same, or as many as the descriptors of this process allow.
     """
 
     def __init__(self, server, most: int):
-        self._server = server
+        self._server, self.most = server, most
         self._busy = set()  # the handlers whose request is being answered
         self._coming = 0  # the handlers whose connection is made in this step of the event loop
-        self.most = max(1, min(most, _free_descriptors() - _FOR_PROBES - _FOR_FILES))
-        if self.most < most:
-            log.warning(
-                "At most %s connections, because this process may open no more files; "
-                "`ulimit -n` allows more",
-                self.most,
-            )
 
     def __call__(self) -> asyncio.Protocol:
         """Returns the handler of a new connection."""

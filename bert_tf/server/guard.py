@@ -52,8 +52,6 @@ def guarded(web, access: Access, error_response: Callable):
 
 
 def _request_error(web, request, error):
-    if isinstance(error, RequestError):
-        return error
     if isinstance(error, web.HTTPException):  # no such path, or another method
         allowed = error.headers.get("Allow")
         message = f"{error.reason}: {request.method} {request.path}"
@@ -64,9 +62,15 @@ def _request_error(web, request, error):
     if isinstance(error, web.RequestPayloadError):
         return invalid(f"The body must be complete and decodable. Received: {error}")
     # Not decoded, so that a path cannot forge lines of the log.
-    path = request.rel_url.raw_path
+    return unexpected_error(error, f"{request.method} {request.rel_url.raw_path}")
+
+
+def unexpected_error(error: Exception, name: str) -> RequestError:
+    """Returns the error of a request; one that is no `RequestError` is logged, with `name`."""
+    if isinstance(error, RequestError):
+        return error
     answer = of_computation(error)
     # There is no traceback if the client or a limit of the system is the cause.
     trace = error if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR else None
-    log.error("A request failed: %s %s", request.method, path, exc_info=trace)
+    log.error("A request failed: %s", name, exc_info=trace)
     return answer

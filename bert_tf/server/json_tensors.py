@@ -18,7 +18,14 @@ import tensorflow as tf
 
 from bert_tf.server.errors import invalid
 from bert_tf.server.json_bodies import abridge, parse_object
-from bert_tf.server.signatures import DEFAULT_SIGNATURE, Signature, TensorSpec, is_binary
+from bert_tf.server.signatures import (
+    DEFAULT_SIGNATURE,
+    Signature,
+    TensorSpec,
+    check_length,
+    is_binary,
+    text_length,
+)
 
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
@@ -35,7 +42,7 @@ _PYTHON_TYPES = {
     **dict.fromkeys((tf.float32, tf.float64), (int, float)),
     **dict.fromkeys(_INTEGERS, (int,)),
 }
-_json = json.JSONEncoder(ensure_ascii=False).encode
+json_text = json.JSONEncoder(ensure_ascii=False).encode  # of strings, numbers and lists of them
 
 
 class PredictRequest(NamedTuple):
@@ -53,12 +60,7 @@ def parse_predict(body: bytes, max_elements: int) -> PredictRequest:
         RequestError: If it is not a JSON object in row or column format.
     """
     document = parse_object(body, max_elements)
-    name = document.get("signature_name", "")
-    if not isinstance(name, str):
-        raise invalid(
-            f"JSON Value: {abridge(document)} not formatted correctly. 'signature_name' key must "
-            "be a string value."
-        )
+    name = signature_name(document)
     formats = [key for key in (ROWS, COLUMNS) if key in document]
     if len(formats) > 1:
         raise invalid(
@@ -68,6 +70,21 @@ def parse_predict(body: bytes, max_elements: int) -> PredictRequest:
     if not formats:
         raise invalid("Missing 'inputs' or 'instances' key")
     return PredictRequest(name or DEFAULT_SIGNATURE, formats[0], document[formats[0]])
+
+
+def signature_name(document: Mapping[str, Any]) -> str:
+    """Returns the name of the signature in the body of a request, by default empty.
+
+    Raises:
+        RequestError: If it is no string.
+    """
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise invalid(
+            f"JSON Value: {abridge(document)} not formatted correctly. 'signature_name' key must "
+            "be a string value."
+        )
+    return name
 
 
 def arrays_of(
@@ -115,7 +132,7 @@ def answer_parts(format: str, outputs: Mapping[str, np.ndarray]) -> Iterator[str
 
 def _object_parts(arrays):
     for number, (name, array) in enumerate(arrays.items()):
-        yield ("{" if number == 0 else ", ") + _json(name) + ": "
+        yield ("{" if number == 0 else ", ") + json_text(name) + ": "
         yield from _array_parts(array, is_binary(name))
     yield "}"
 
@@ -150,9 +167,9 @@ def array_text(array: np.ndarray, binary: bool = False) -> str:
         '[[0.2, 1.0], [NaN, -Infinity]]'
     """
     if array.dtype == object:
-        return _json(_strings(array.tolist(), binary))
+        return json_text(_strings(array.tolist(), binary))
     if array.dtype.kind != "f":
-        return _json(array.tolist())
+        return json_text(array.tolist())
     # NumPy writes 0.2 for the float32 whose exact value is 0.20000000298. Python writes lists of
     # its strings as JSON writes lists of numbers, except for the quotes.
     text = str(array.astype(str).tolist()).replace("'", "")
@@ -218,10 +235,11 @@ def _columns(values, signature):
 
 
 def _is_named(value):
-    return isinstance(value, dict) and not _is_base64(value)
+    return isinstance(value, dict) and not is_base64(value)
 
 
-def _is_base64(value):
+def is_base64(value: dict) -> bool:
+    """Returns whether a JSON object is a string in base64."""
     return len(value) == 1 and isinstance(value.get(_BASE64), str)
 
 
@@ -235,7 +253,7 @@ def _array(values, spec: TensorSpec, name, max_text_length):
     if spec.is_text:
         binary = is_binary(name)
         array = np.empty(len(flat), object)
-        array[:] = [_bytes(value, name, binary, max_text_length) for value in flat]
+        array[:] = [string_bytes(value, name, binary, max_text_length) for value in flat]
     elif spec.dtype in _PYTHON_TYPES:
         array = _numbers(flat, spec.dtype)
     else:
@@ -268,7 +286,12 @@ def _flattened(values, shape, name):
     return flat
 
 
-def _bytes(value, name, binary, max_text_length):
+def string_bytes(value: Any, name: str, binary: bool, max_text_length: int) -> bytes:
+    """Returns the bytes of a JSON string, or of an object with a string in base64.
+
+    Raises:
+        RequestError: If it is neither, is longer, or has no UTF-8 although it is not `binary`.
+    """
     if isinstance(value, str):
         try:
             data = value.encode("utf-8")
@@ -276,24 +299,15 @@ def _bytes(value, name, binary, max_text_length):
             message = f"the surrogate pair in a string is invalid: {abridge(value)}"
             raise invalid(f"Input {name}: {message}") from None
         length = len(value)
-    elif isinstance(value, dict) and _is_base64(value):
+    elif isinstance(value, dict) and is_base64(value):
         try:
             data = base64.b64decode(value[_BASE64], validate=True)
-            length = len(data) if binary else len(data.decode("utf-8"))
         except binascii.Error:
             raise invalid(f"Input {name}: unable to base64 decode {abridge(value)}") from None
-        except UnicodeDecodeError as error:
-            raise invalid(
-                f"`{name}` must be text in UTF-8. Received: {abridge(value)}, {error.reason} at "
-                f"byte {error.start}"
-            ) from None
+        length = len(data) if binary else text_length(name, data)
     else:
         raise _type_error(value, tf.string)
-    if length > max_text_length:
-        raise invalid(
-            f"`{name}` must have at most {max_text_length} characters. Received: {length}.",
-            flag="max_text_length",
-        )
+    check_length(name, length, max_text_length)
     return data
 
 

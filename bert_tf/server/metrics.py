@@ -23,9 +23,9 @@ class Metrics:
         histogram = functools.partial(prometheus_client.Histogram, **options)
         seconds = functools.partial(histogram, buckets=_SECONDS)
 
-        self.requests = counter("requests", "Answers sent.", ["method", "status"])
+        self.requests = counter("requests", "Answers sent.", ["protocol", "method", "status"])
         self.request_seconds = seconds(
-            "request_seconds", "Time from a request's head to its answer.", ["method"]
+            "request_seconds", "Time from a request's head to its answer.", ["protocol", "method"]
         )
         self.batch_seconds = seconds("batch_seconds", "Time to compute one batch.")
         self.batch_wait_seconds = seconds(

@@ -3,15 +3,14 @@
     GET  /v1/models/NAME[/versions/V]             the versions and their states
     GET  /v1/models/NAME[/versions/V]/metadata    the signatures
     POST /v1/models/NAME[/versions/V]:predict     {"instances": [...]} or {"inputs": ...}
+    POST /v1/models/NAME[/versions/V]:classify    {"examples": [...]}, also `:regress`
 
-and the paths of `retrieval_forms`. An error is `{"error": message}` with the HTTP status that
-TensorFlow Serving uses for it.
+and the paths of `retrieval_forms`. `/labels/LABEL` may replace `/versions/V`. An error is
+`{"error": message}` with the HTTP status that TensorFlow Serving uses for it.
 
 Reference: tensorflow_serving/model_servers/http_rest_api_util.cc and http_rest_api_handler.cc.
 """
 
-import asyncio
-import concurrent.futures
 import functools
 import json
 import math
@@ -25,21 +24,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.server import model_versions, retrieval_forms
-from bert_tf.server.described_inputs import check_described_inputs
 from bert_tf.server.errors import RequestError, invalid
+from bert_tf.server.example_requests import (
+    CLASSIFY,
+    REGRESS,
+    example_arrays,
+    find_example_signature,
+    json_parts,
+    read_json_examples,
+)
 from bert_tf.server.json_bodies import parse_object
-from bert_tf.server.json_tensors import answer_parts, arrays_of, parse_predict
-from bert_tf.server.limits import Hold, Limits, read_body
-from bert_tf.server.model_versions import LoadedVersion, ModelVersions
-from bert_tf.server.signatures import DEFAULT_SIGNATURE, Signature, bytes_of
+from bert_tf.server.json_tensors import answer_parts, arrays_of, parse_predict, signature_name
+from bert_tf.server.limits import Hold, read_body
+from bert_tf.server.model_requests import CheckedRequest, ModelRequests, find_signature
+from bert_tf.server.model_versions import LoadedVersion
+from bert_tf.server.signatures import DEFAULT_SIGNATURE
 
 PREFIX = "/v1/"
 _VERSION = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
 _POST = rf"(?ai)/v1/models/([^/:]+){_VERSION}:(classify|regress|predict)"
 _GET = rf"(?ai)/v1/models(?:/([^/:]+))?{_VERSION}(?:/(metadata))?"
 _LARGEST_VERSION = 2**63 - 1
-_SMALL = 1 << 12  # bytes; larger bodies and answers are converted in a thread
-_LARGE_BODY = 1 << 16  # bytes; larger ones are decoded one at a time
 _LARGE_ANSWER = 1 << 16  # bytes of values; larger ones are sent in parts
 _PART = 1 << 16  # characters that a part has at least, because each is made in a thread
 
@@ -50,6 +55,7 @@ class RequestTarget(NamedTuple):
     action: str  # predict, classify, regress, metadata, status, models, or of `retrieval_forms`
     model: str | None  # None for the one that is served
     version: int | None
+    label: str | None = None
 
 
 def parse_path(method: str, path: str) -> RequestTarget:
@@ -73,38 +79,28 @@ def parse_path(method: str, path: str) -> RequestTarget:
     name, version, label, action = match.groups()
     if not name:
         raise invalid("Missing model name in request.")
-    if label:
-        raise invalid(f"Unrecognized servable version label: {urllib.parse.unquote(label)}")
     # A number has at most 20 digits: Python refuses to convert thousands of them.
     number = None if version is None else int(version.lstrip("0")[:20] or "0")
     if number is not None and number > _LARGEST_VERSION:
         raise invalid(f"Failed to convert version: {version} to numeric.")
-    return RequestTarget((action or "status").lower(), urllib.parse.unquote(name), number)
+    label = None if label is None else urllib.parse.unquote(label)
+    return RequestTarget((action or "status").lower(), urllib.parse.unquote(name), number, label)
 
 
 class _Request(NamedTuple):
     """A request that was read and checked."""
 
-    signature: Signature
-    arrays: dict[str, np.ndarray]
-    rows: int
-    size: int  # bytes of the arrays
-    answer_size: int  # bytes of the outputs, at least
+    checked: CheckedRequest
     parts_of: Callable[[Mapping[str, np.ndarray]], Iterator[str]]  # writes the answer
 
 
 class RestApi:
     """Answers requests to the paths above."""
 
-    def __init__(self, versions: ModelVersions, limits: Limits):
-        self._versions = versions
-        self._limits = limits
+    def __init__(self, requests: ModelRequests):
+        self._requests = requests
+        self._versions, self._limits = requests.versions, requests.limits
         self._started = int(time.time())
-        # Few threads, because the event loop must wait for its turn among them. Large bodies are
-        # decoded one at a time: as Python objects they need up to 10 times as much memory, which is
-        # not counted.
-        self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
-        self._converter = concurrent.futures.ThreadPoolExecutor(1, "convert")
 
     async def answer(
         self, target: RequestTarget, request, hold: Hold
@@ -123,95 +119,52 @@ class RestApi:
         # The body is read before a request is refused; otherwise a client that is still sending it
         # would not receive the error in time.
         body = await read_body(request, hold, self._limits)
-        if target.action in ("classify", "regress"):
-            message = f"The method must be predict. Received: {target.action}"
-            raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
         with self._version_of(target) as version:
             body_size = len(body)
-            executor = self._decoder if body_size > _LARGE_BODY else self._converter
-            read = _aside(executor, body_size, self._read, target.action, body, version)
+            read = self._requests.decoded(body_size, self._read, target.action, body, version)
             del body
-            request = await read
-            hold(request.size + request.answer_size)
-            parts_of = request.parts_of
-            outputs = await version.batcher.run(request.signature, request.arrays, request.rows)
+            request, parts_of = await read
+            computed = self._requests.compute(version, request, hold)
             del request
-            size = sum(array.nbytes for array in outputs.values())
-            held = await _aside(self._converter, size, bytes_of, outputs)
-            self._check_answer(held)
-            hold(held)
-            parts = parts_of(outputs)
+            outputs, held = await computed
+            parts = await self._requests.converted(held, parts_of, outputs)
             if held > _LARGE_ANSWER:
                 return self._in_threads(parts)
             # An answer may repeat the texts of its request.
-            text = await _aside(self._converter, held + body_size, "".join, parts)
+            text = await self._requests.converted(held + body_size, "".join, parts)
             hold(len(text))
             return text
 
     def _read(self, action, body, version: LoadedVersion) -> _Request:
-        form = None
+        form, model = None, version.model
+        if action in (CLASSIFY, REGRESS):
+            document = parse_object(body, self._limits.max_elements)
+            signature = find_example_signature(model, signature_name(document), action)
+            examples = read_json_examples(document, self._limits.max_text_length)
+            arrays = example_arrays(self._requests, signature, *examples)
+            parts_of = functools.partial(json_parts, action, model.description.get("labels", []))
+            return _Request(self._requests.checked(model, signature, arrays), parts_of)
         if action == "predict":
             parsed = parse_predict(body, self._limits.max_elements)
             parts_of = functools.partial(answer_parts, parsed.format)
         else:
             document = parse_object(body, self._limits.max_elements)
-            form = retrieval_forms.read_form(action, document, version.model, self._versions.name)
+            form = retrieval_forms.read_form(action, document, model, self._versions.name)
             parsed, parts_of = form.request, form.parts
-        signature = version.model.signatures.get(parsed.signature_name)
-        if signature is None:
-            raise invalid(
-                f'Serving signature name: "{parsed.signature_name[:100]}" not found in signature '
-                f"def. Expected: {', '.join(version.model.signatures)}"
-            )
+        signature = find_signature(model, parsed.signature_name)
         names = None if form is None else form.names
         arrays = arrays_of(parsed, signature, self._limits.max_text_length, names)
         if form is not None:
             arrays = form.completed(arrays)
-        rows = signature.checked_rows(arrays)
-        if rows > self._limits.max_rows:
-            most = self._limits.max_rows
-            message = f"The inputs must have at most {most} rows. Received: {rows} rows."
-            raise invalid(message, flag="max_rows")
-        self._check_texts(arrays)
-        check_described_inputs(version.model.description, signature, arrays)
-        answer_size = signature.least_answer_bytes(arrays)
-        self._check_answer(answer_size)
         # The result lacks the parsed request, whose Python objects take much more memory than it.
-        return _Request(signature, arrays, rows, bytes_of(arrays), answer_size, parts_of)
-
-    def _check_texts(self, arrays):
-        """Refuses a request whose texts, each counted in every row, exceed the largest body."""
-        texts = (array for array in arrays.values() if array.dtype == object)
-        size = sum(len(text) for array in texts for text in array.flat)
-        if size > self._limits.max_body:
-            raise RequestError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The texts of all rows must have at most {self._limits.max_body} bytes together; "
-                f"a query counts once for each document. Received: {size} bytes. Send a shorter "
-                "query, or fewer documents.",
-                flag="max_body_bytes",
-            )
-
-    def _check_answer(self, size):
-        if size > self._limits.max_answer:
-            raise RequestError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The answer must have at most {self._limits.max_answer} bytes of values. "
-                f"Received: {size} bytes. Send fewer rows at a time, or shorter ones.",
-                flag="max_answer_bytes",
-            )
+        return _Request(self._requests.checked(model, signature, arrays), parts_of)
 
     async def _in_threads(self, parts):
-        while part := await _aside(self._converter, math.inf, _next_part, parts):
+        while part := await self._requests.converted(math.inf, _next_part, parts):
             yield part
 
     def _status(self, target):
-        known = self._versions.states if target.model == self._versions.name else {}
-        states = {n: state for n, state in known.items() if target.version in (None, n)}
-        if not states:
-            wanted = "any versions" if target.version is None else f"version {target.version}"
-            message = f"Could not find {wanted} of model {target.model}"
-            raise RequestError(HTTPStatus.NOT_FOUND, message)
+        states = self._requests.states_of(target.model, target.version, target.label)
         statuses = [
             {
                 "version": str(number),
@@ -221,7 +174,7 @@ class RestApi:
                     "error_message": state.error,
                 },
             }
-            for number, state in sorted(states.items(), reverse=True)
+            for number, state in states
         ]
         return write_json_text({"model_version_status": statuses})
 
@@ -249,17 +202,7 @@ class RestApi:
         }
 
     def _version_of(self, target):
-        if target.model not in (None, self._versions.name):
-            message = f"Servable not found for request: Latest({target.model})"
-            raise RequestError(HTTPStatus.NOT_FOUND, message)
-        return self._versions.use(target.version)
-
-
-async def _aside(executor, size, function, *args):
-    """Calls a function, in a thread if it has many bytes to work on."""
-    if size <= _SMALL:
-        return function(*args)
-    return await asyncio.get_running_loop().run_in_executor(executor, function, *args)
+        return self._requests.version_of(target.model, target.version, target.label)
 
 
 def _next_part(parts):

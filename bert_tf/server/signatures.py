@@ -152,6 +152,25 @@ def is_binary(name: str) -> bool:
     return name.endswith(BINARY_SUFFIX) or name in BINARY_NAMES
 
 
+def text_length(name: str, data: bytes) -> int:
+    """Returns the number of characters of a string of an input; raises if it is not UTF-8."""
+    try:
+        return len(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise invalid(
+            f"`{name}` must be text in UTF-8. Received: {error.reason} at byte {error.start}"
+        ) from None
+
+
+def check_length(name: str, length: int, most: int) -> None:
+    """Raises a `RequestError` if a string of an input has too many characters."""
+    if length > most:
+        raise invalid(
+            f"`{name}` must have at most {most} characters. Received: {length}.",
+            flag="max_text_length",
+        )
+
+
 def signatures_of(meta_graph) -> dict[str, Signature]:
     """Returns the signatures of a `MetaGraphDef` that a client can call."""
     return {

@@ -156,6 +156,7 @@ TRAIN = ("--init_checkpoint=bert-base", "--do_train", "--do_eval", "--output_dir
         ),
         ("predict", ("--model_dir=out/model", "--input_file=texts.parquet"), "pyarrow"),
         ("serve", ("--model=out/model",), "prometheus-client"),
+        ("serve", ("--model=out/model", "--grpc_port=0"), "grpcio-health-checking"),
         ("serving_client", ("--model=reviews", "--text=a", "--protocol=grpc"), "tensorflow-serv"),
         ("beam_build_vocab", ("--input_file=input.txt", "--output_file=v.txt"), "apache-beam"),
     ],

@@ -13,6 +13,7 @@ from bert_tf.server.batcher import Batcher
 from bert_tf.server.errors import RequestError
 from bert_tf.server.limits import Limits, Memory
 from bert_tf.server.metrics import Metrics
+from bert_tf.server.model_requests import ModelRequests
 from bert_tf.server.model_versions import ModelVersions
 from bert_tf.server.rest_api import RequestTarget, RestApi
 from bert_tf.server.served_model import register_text_operations
@@ -77,7 +78,7 @@ def _run(path, scenario, batch_wait=0.0, **limits):
             "wide", path, lambda model: Batcher(model, TOKEN_BUDGET, batch_wait, limits, Metrics())
         )
         await versions.load_first()
-        api = RestApi(versions, limits)
+        api = RestApi(ModelRequests(versions, limits))
 
         async def ask(document):
             with memory.share() as share:

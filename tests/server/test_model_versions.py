@@ -245,3 +245,38 @@ def test_a_model_without_a_task_is_refused(tiny_config, tmp_path):
     with pytest.raises(UserError, match="must be a task model"):
         export_for_server(tmp_path / "model", tmp_path / "out", "float32")
     assert not (tmp_path / "out").exists()
+
+
+def test_versions_with_labels_stay_loaded(echo, tmp_path):
+    async def scenario():
+        for number in (1, 2, 3):
+            shutil.copytree(echo, tmp_path / str(number))
+        versions = _versions(tmp_path)
+        versions.labels = {"stable": 1, "canary": 4, "old": 1}
+        await versions.load_first()
+        assert _states(versions) == {1: "AVAILABLE", 3: "AVAILABLE"}
+        assert [versions.number_of(None, label) for label in ("stable", None)] == [1, None]
+        with pytest.raises(RequestError, match="Unrecognized servable version label: x"):
+            versions.number_of(None, "x")
+        with versions.use(1) as stable, versions.use() as newest:
+            assert (stable.number, newest.number) == (1, 3)
+        with pytest.raises(RequestError, match="Specific"):
+            with versions.use(4):
+                pass
+        for number in (4, 5):
+            shutil.copytree(echo, tmp_path / str(number))
+        await versions.look_again()
+        with versions.use(4) as canary, versions.use() as newest:
+            assert (canary.number, newest.number) == (4, 5)
+        await asyncio.sleep(0)  # version 3 is unloaded
+        with versions.use(1) as same:
+            assert same is stable
+        _replace(echo, tmp_path / "1")
+        for _ in range(2):
+            await versions.look_again()
+        with versions.use(1) as again:
+            assert again is not stable and versions.current is newest
+        await versions.close()
+        assert {_states(versions)[number] for number in (1, 3, 4, 5)} == {"END"}
+
+    asyncio.run(scenario())

@@ -93,7 +93,7 @@ REFUSED = [
     ("GET", "/v1/models/foo", 404, "Could not find any versions of model foo"),
     ("GET", "/v1/models/tiny/versions/99", 404, "Could not find version 99 of model tiny"),
     ("GET", "/v1/models/foo/metadata", 404, "Servable not found"),
-    ("POST", "/v1/models/tiny:classify", 501, "must be predict"),
+    ("POST", "/v1/models/tiny:classify", 400, "'examples' must be a list"),
     ("GET", "/elsewhere", 404, "Not Found"),
     ("PUT", "/healthz", 405, "Method Not Allowed"),
 ]
@@ -142,10 +142,11 @@ def test_the_message_of_a_limit_names_its_flag(server, body, flag):
 
 
 def test_paths():
-    assert parse_path("POST", "/V1/Models/a%20b/versions/7:Predict") == ("predict", "a b", 7)
-    assert parse_path("GET", "/v1/models/m/metadata") == ("metadata", "m", None)
-    assert parse_path("GET", f"/v1/models/m/versions/{'0' * 5000}7") == ("status", "m", 7)
-    assert parse_path("GET", "/v1/models/m/versions/0") == ("status", "m", 0)
+    assert parse_path("POST", "/V1/Models/a%20b/versions/7:Predict") == ("predict", "a b", 7, None)
+    assert parse_path("GET", "/v1/models/m/metadata") == ("metadata", "m", None, None)
+    assert parse_path("GET", f"/v1/models/m/versions/{'0' * 5000}7") == ("status", "m", 7, None)
+    assert parse_path("GET", "/v1/models/m/versions/0") == ("status", "m", 0, None)
+    assert parse_path("POST", "/v1/models/m/labels/a%20b:regress") == ("regress", "m", None, "a b")
     with pytest.raises(RequestError, match="Malformed"):
         parse_path("POST", "/v1/models/m/versions/1/labels/x:predict")
 
@@ -153,7 +154,7 @@ def test_paths():
 def test_health_metrics_and_page(server):
     assert server.json("GET", "/healthz") == (200, {"status": "alive"})
     assert server.json("GET", "/readyz") == (200, {"ready": True})
-    name = 'bert_tf_requests_total{method="predict",status="200"}'
+    name = 'bert_tf_requests_total{method="predict",protocol="rest",status="200"}'
     before = server.metric(name)
     assert server.predict({"instances": ["good", "bad", "film"]})[0] == 200
     assert server.metric(name) == before + 1

@@ -1,0 +1,242 @@
+"""The gRPC server: who may send requests, how many, and what is counted.
+
+A message is read only when there is room for one of the largest size, so that clients that announce
+large ones do not use up the memory: until then gRPC keeps the first bytes of each. Compressed
+messages are refused, because gRPC would decompress them before it looks at their size.
+
+Reference: grpc/include/grpc/impl/channel_arg_names.h; grpc/doc/health-checking.md.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import NamedTuple
+
+from bert_tf.base.optional_packages import require_package
+from bert_tf.errors import user_error
+from bert_tf.server.access import Access
+from bert_tf.server.errors import RequestError, invalid
+from bert_tf.server.grpc_api import MODEL, PREDICTION, PURPOSE, GrpcApi, parse_message
+from bert_tf.server.guard import unexpected_error
+from bert_tf.server.limits import Limits, Memory
+from bert_tf.server.logs import REQUEST_ID, begin_request
+from bert_tf.server.metrics import Metrics
+from bert_tf.server.users import Users
+
+_CODES = {
+    HTTPStatus.BAD_REQUEST: "INVALID_ARGUMENT",
+    HTTPStatus.UNAUTHORIZED: "UNAUTHENTICATED",
+    HTTPStatus.NOT_FOUND: "NOT_FOUND",
+    HTTPStatus.REQUEST_TIMEOUT: "DEADLINE_EXCEEDED",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "INVALID_ARGUMENT",  # it does not help to try again
+    HTTPStatus.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
+    HTTPStatus.NOT_IMPLEMENTED: "UNIMPLEMENTED",
+    HTTPStatus.SERVICE_UNAVAILABLE: "UNAVAILABLE",
+    HTTPStatus.GATEWAY_TIMEOUT: "DEADLINE_EXCEEDED",
+}
+_HEALTH = "grpc.health.v1.Health"
+_SERVICES = ("", PREDICTION, MODEL)  # of which health is known; the first is the whole server
+_MOST_PROBES = 64  # health checks at a time
+_MOST_WATCHERS = 32  # of them, those that wait until the server stops
+_READ_PROBES = 16  # of which messages are read at a time
+_MOST_MESSAGE = 1000  # bytes of the message of an error, which is sent in a header
+_UNCOMPRESSED = 1  # the bit of GRPC_COMPRESS_NONE
+_ANSWER_SECONDS = 1.0  # at shutdown, for answers that are being sent
+
+
+class _Request(NamedTuple):
+    """Has what is read of aiohttp's requests."""
+
+    headers: Mapping[str, str]
+
+
+class GrpcServer:
+    """Serves the methods of a `GrpcApi` and health checks.
+
+    Args:
+        api: What answers requests.
+        access: Who may send them; only its API keys are used.
+        limits: The limits of requests.
+        memory: The memory of all requests, also of REST.
+        users: Counts the requests that are being answered.
+        metrics: The metrics.
+        stop: Is set when the server begins to stop.
+
+    Attributes:
+        answered: The number of answers, without those of health checks.
+        port: The port, after `bind`.
+    """
+
+    def __init__(
+        self,
+        api: GrpcApi,
+        access: Access,
+        limits: Limits,
+        memory: Memory,
+        users: Users,
+        metrics: Metrics,
+        stop: asyncio.Event,
+    ):
+        self._health = require_package("grpc_health.v1.health_pb2", PURPOSE)
+        self._grpc = require_package("grpc", PURPOSE)
+        self._api, self._access, self._limits = api, access, limits
+        self._memory, self._users, self._metrics, self._stop = memory, users, metrics, stop
+        self._reading = asyncio.Semaphore(max(1, limits.max_buffered // limits.max_body))
+        self._reading_probes = asyncio.Semaphore(_READ_PROBES)
+        self._running = self._watchers = self.answered = self.port = 0
+
+    def bind(self, host: str, port: int, max_connections: int) -> None:
+        """Binds the port; 0 chooses a free one.
+
+        Raises:
+            UserError: If it is no free address of this machine.
+        """
+        idle = round(1000 * self._limits.idle_timeout)
+        options = {
+            "grpc.so_reuseport": 0,  # otherwise another server could have the same port
+            "grpc.max_receive_message_length": self._limits.max_body,
+            "grpc.compression_enabled_algorithms_bitset": _UNCOMPRESSED,
+            "grpc.max_concurrent_streams": self._limits.max_connections,
+            "grpc.max_allowed_incoming_connections": max_connections,
+            "grpc.max_connection_idle_ms": idle,
+            "grpc.server_handshake_timeout_ms": idle,
+            "grpc.http2.bdp_probe": 0,  # so that no more of a message is kept until it is read
+        }
+        most = self._limits.max_connections + _MOST_PROBES
+        self._server = self._grpc.aio.server(
+            options=list(options.items()), maximum_concurrent_rpcs=most
+        )
+        functions = {path: self._answerer(*method) for path, method in self._api.methods.items()}
+        functions |= {f"/{_HEALTH}/Check": self._check, f"/{_HEALTH}/Watch": self._watch}
+        for path, function in functions.items():
+            _, service, method = path.split("/")
+            handlers = {method: self._grpc.stream_stream_rpc_method_handler(function)}
+            handler = self._grpc.method_handlers_generic_handler(service, handlers)
+            self._server.add_generic_rpc_handlers([handler])
+        address = f"[{host}]" if ":" in host else host
+        try:
+            self.port = self._server.add_insecure_port(f"{address}:{port}")
+        except RuntimeError as error:
+            expected = "be a free address of this machine"
+            received = f"host={host!r}, grpc_port={port} ({error})"
+            raise user_error("`host` and `grpc_port`", expected, received) from None
+
+    async def start(self) -> None:
+        """Begins to answer requests."""
+        await self._server.start()
+
+    def refuse_further(self, seconds: float) -> None:
+        """Refuses further requests; the current ones have some seconds."""
+        self._stopping = asyncio.ensure_future(self._server.stop(seconds))
+
+    async def close(self) -> None:
+        """Ends the health checks that wait, after the current requests have been answered."""
+        await self._server.stop(_ANSWER_SECONDS)
+        await self._stopping
+
+    def _answerer(self, name, method):
+        """Returns what answers the requests of a method of the API."""
+
+        async def answer(_, context):
+            started, code = time.monotonic(), self._grpc.StatusCode.CANCELLED
+            try:
+                with self._users, self._metrics.requests_in_progress.track_inprogress():
+                    await self._computed(method, context)
+                code = self._grpc.StatusCode.OK
+            except Exception as error:
+                refusal = unexpected_error(error, f"gRPC {name}")
+                code = self._code(refusal)
+                await self._abort(context, refusal)
+            finally:
+                self._metrics.requests.labels("grpc", name, code.name).inc()
+                seconds = time.monotonic() - started
+                self._metrics.request_seconds.labels("grpc", name).observe(seconds)
+                self.answered += 1
+
+        return answer
+
+    async def _computed(self, method, context):
+        metadata = dict(context.invocation_metadata() or ())
+        names = (name for name in ("Authorization", REQUEST_ID) if name.lower() in metadata)
+        request = _Request({name: metadata[name.lower()] for name in names})
+        context.set_trailing_metadata(((REQUEST_ID.lower(), begin_request(request)),))
+        self._access.check_key(request)
+        if self._running >= self._limits.max_connections:
+            message = f"{self._running} other requests are being answered. Try again later."
+            raise RequestError(HTTPStatus.SERVICE_UNAVAILABLE, message, flag="max_connections")
+        self._running += 1
+        try:
+            with self._memory.share() as hold:
+                answer = await method(await self._read(context, self._reading, hold), hold)
+                # The memory is held until it is sent, and no longer than a request may take.
+                await asyncio.wait_for(context.write(answer), self._limits.request_timeout)
+        finally:
+            self._running -= 1
+
+    async def _read(self, context, slots, hold):
+        """Reads the message of a request as soon as there is room for it."""
+
+        async def read():
+            async with slots:
+                body = await context.read()
+                if body is self._grpc.aio.EOF:
+                    raise invalid("The request must have a message. Received: none")
+                hold(len(body))
+                return body
+
+        try:
+            return await asyncio.wait_for(read(), self._limits.read_timeout)
+        except asyncio.TimeoutError:
+            message = f"The message did not arrive within {self._limits.read_timeout:g} seconds."
+            status = HTTPStatus.REQUEST_TIMEOUT
+            raise RequestError(status, message, flag="read_timeout_seconds") from None
+
+    async def _check(self, _, context):
+        try:
+            status = await self._status(context)
+        except RequestError as error:
+            await self._abort(context, error)
+        if status == self._health.HealthCheckResponse.SERVICE_UNKNOWN:
+            await context.abort(self._grpc.StatusCode.NOT_FOUND, "unknown service")
+        await self._write_status(context, status)
+
+    async def _watch(self, _, context):
+        """Answers with the status, and with the next one when the server begins to stop."""
+        if self._watchers >= _MOST_WATCHERS:
+            message = f"{_MOST_WATCHERS} others are watching"
+            await context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+        self._watchers += 1
+        try:
+            await self._write_status(context, await self._status(context))
+            if not self._stop.is_set():
+                await self._stop.wait()
+                await self._write_status(context, self._health.HealthCheckResponse.NOT_SERVING)
+        except RequestError as error:
+            await self._abort(context, error)
+        finally:
+            self._watchers -= 1
+
+    async def _status(self, context):
+        """Reads a request of a health check and returns the status of its service."""
+        body = await self._read(context, self._reading_probes, lambda size: None)
+        request = parse_message(self._health.HealthCheckRequest, body)
+        if request.service not in _SERVICES:
+            return self._health.HealthCheckResponse.SERVICE_UNKNOWN
+        stops, kind = self._stop.is_set(), self._health.HealthCheckResponse
+        return kind.NOT_SERVING if stops else kind.SERVING
+
+    async def _write_status(self, context, status):
+        await context.write(self._health.HealthCheckResponse(status=status).SerializeToString())
+
+    def _code(self, error):
+        return self._grpc.StatusCode[_CODES.get(error.status, "INTERNAL")]
+
+    async def _abort(self, context, error):
+        message = error.message
+        if error.flag:
+            self._metrics.refused.labels(error.flag).inc()
+            message += f" See --{error.flag}."
+        # A message may repeat a lone surrogate of the request, which has no UTF-8.
+        shown = message.encode("utf-8", "replace")[:_MOST_MESSAGE].decode("utf-8", "ignore")
+        await context.abort(self._code(error), shown)
