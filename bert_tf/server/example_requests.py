@@ -10,6 +10,7 @@ Reference: tensorflow_serving/apis/{input,classification,regression}.proto, util
 servables/tensorflow/{classifier,regressor,util}.cc.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from bert_tf.server.signatures import BINARY_NAMES, DEFAULT_SIGNATURE, Signature
 
 CLASSIFY, REGRESS = "classify", "regress"
 _OUTPUTS = {CLASSIFY: ("classes", "scores", "probabilities"), REGRESS: ("outputs", "score")}
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _VALUES_AT_ONCE = 1 << 14  # a longer call into C code would stop the other threads
 
 
@@ -123,14 +125,14 @@ def _fill(feature, name, values, max_text_length):
     (kind,) = kinds
     if kind == "bytes_list":
         values = [string_bytes(value, name, True, max_text_length) for value in values]
+    if kind == "float_list" and any(_FLOAT32_MAX < abs(value) < math.inf for value in values):
+        raise invalid(f"Feature {name} must have float32 values. Received: a larger one")
     target = getattr(feature, kind).value
     try:
         for start in range(0, len(values), _VALUES_AT_ONCE):
             target.extend(values[start : start + _VALUES_AT_ONCE])
     except (ValueError, OverflowError):
-        raise invalid(
-            f"Feature {name} must have int64 or float32 values. Received: larger"
-        ) from None
+        raise invalid(f"Feature {name} must have int64 values. Received: a larger one") from None
 
 
 def _kind(name, value):

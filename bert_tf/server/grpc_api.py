@@ -30,6 +30,7 @@ from bert_tf.server.example_requests import (
     read_numbers,
 )
 from bert_tf.server.limits import Hold
+from bert_tf.server.message_size import count_fields
 from bert_tf.server.model_requests import LARGE_BODY, ModelRequests, find_signature
 from bert_tf.server.tensor_protos import arrays_of_protos, proto_of
 
@@ -69,7 +70,7 @@ class GrpcApi:
             f"/{MODEL}/GetModelStatus": ("status", self._status),
             f"/{MODEL}/HandleReloadConfigRequest": ("other", _refuse),
         }
-        # A message needs up to 20 times the memory of its bytes, which is not counted.
+        # A message needs up to 8 times the memory of its bytes, which is not counted.
         self._large = asyncio.Lock()
 
     async def _predict(self, body, hold):
@@ -143,7 +144,7 @@ class GrpcApi:
         size = len(body)
         with contextlib.ExitStack() as used:
             async with self._large if size > LARGE_BODY else contextlib.nullcontext():
-                request = await self._requests.decoded(size, parse_message, kind, body)
+                request = await self._parsed(kind, body)
                 del body
                 version = used.enter_context(self._version_of(request))
                 checked, needed = await self._requests.decoded(size, read, request, version.model)
@@ -157,9 +158,7 @@ class GrpcApi:
 
     async def _metadata(self, body, hold):
         api = self._apis["get_model_metadata"]
-        request = await self._requests.decoded(
-            len(body), parse_message, api.GetModelMetadataRequest, body
-        )
+        request = await self._parsed(api.GetModelMetadataRequest, body)
         if not request.metadata_field:
             raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
         if others := [name for name in request.metadata_field if name != _SIGNATURES]:
@@ -173,9 +172,7 @@ class GrpcApi:
 
     async def _status(self, body, hold):
         api = self._apis["get_model_status"]
-        request = await self._requests.decoded(
-            len(body), parse_message, api.GetModelStatusRequest, body
-        )
+        request = await self._parsed(api.GetModelStatusRequest, body)
         answer = api.GetModelStatusResponse()
         for number, state in self._requests.states_of(*_version_in(request)):
             status = {
@@ -184,6 +181,10 @@ class GrpcApi:
             }
             answer.model_version_status.add(version=number, state=state.state, status=status)
         return answer.SerializeToString()
+
+    async def _parsed(self, kind, body):
+        most = self._requests.limits.max_elements
+        return await self._requests.decoded(len(body), parse_message, kind, body, most)
 
     def _version_of(self, request):
         return self._requests.version_of(*_version_in(request))
@@ -194,8 +195,15 @@ async def _refuse(body, hold):
     raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
 
 
-def parse_message(kind: type, body: bytes) -> Any:
-    """Returns a message of this class, or raises a `RequestError` if its bytes are another."""
+def parse_message(kind: type, body: bytes, most: int) -> Any:
+    """Returns a message of this class.
+
+    Raises:
+        RequestError: If its bytes are another, or it has more than `most` fields.
+    """
+    if count_fields(body, kind.DESCRIPTOR, most) > most:
+        message = f"The message must have at most {most} fields. Received: more."
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, flag="max_elements")
     try:
         return kind.FromString(body)
     except DecodeError:

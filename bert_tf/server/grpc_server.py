@@ -8,6 +8,7 @@ Reference: grpc/include/grpc/impl/channel_arg_names.h; grpc/doc/health-checking.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -78,6 +79,8 @@ class GrpcServer:
         metrics: Metrics,
         stop: asyncio.Event,
     ):
+        # A client could fill the log of gRPC's C library, which has a line for each wrong request.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._health = require_package("grpc_health.v1.health_pb2", PURPOSE)
         self._grpc = require_package("grpc", PURPOSE)
         self._api, self._access, self._limits = api, access, limits
@@ -220,7 +223,7 @@ class GrpcServer:
     async def _status(self, context):
         """Reads a request of a health check and returns the status of its service."""
         body = await self._read(context, self._reading_probes, lambda size: None)
-        request = parse_message(self._health.HealthCheckRequest, body)
+        request = parse_message(self._health.HealthCheckRequest, body, self._limits.max_elements)
         if request.service not in _SERVICES:
             return self._health.HealthCheckResponse.SERVICE_UNKNOWN
         stops, kind = self._stop.is_set(), self._health.HealthCheckResponse

@@ -18,7 +18,7 @@ from bert_tf.base.regular_files import open_regular, require_regular_below
 from bert_tf.errors import UserError, user_error
 from bert_tf.server.allowed_operations import ALLOWED_PREFIX
 from bert_tf.server.graph_check import graph_problems
-from bert_tf.server.signatures import DEFAULT_SIGNATURE, Signature, signatures_of
+from bert_tf.server.signatures import DEFAULT_SIGNATURE, Signature, is_binary, signatures_of
 from bert_tf.serving import SAVED_MODEL_FILE, read_description
 
 _PADDING_FREE_OP = "BertTf>VarlenAttention"
@@ -96,12 +96,12 @@ class ServedModel:
         return {name: outputs[name].numpy() for name in signature.outputs}
 
     def warm_up(self) -> None:
-        """Calls the default signature once, if all its inputs are texts."""
+        """Calls the default signature once, if all its inputs are texts, one per row."""
         signature = self.signatures.get(DEFAULT_SIGNATURE)
         if signature is None or not signature.has_rows:
             return
-        specs = signature.inputs.values()
-        if all(spec.is_text and len(spec.shape) == 1 for spec in specs):
+        inputs = signature.inputs.items()
+        if all(spec.is_text and len(spec.shape) == 1 and not is_binary(n) for n, spec in inputs):
             text = np.array([_WARM_UP_TEXT.encode()], object)
             self.run(signature, dict.fromkeys(signature.inputs, text))
 

@@ -138,7 +138,8 @@ def _numbers(proto, name, spec, count, limits):
     array = np.zeros(count, kept)
     try:
         for start in range(0, len(field), _VALUES_AT_ONCE):
-            array[start : start + _VALUES_AT_ONCE] = field[start : start + _VALUES_AT_ONCE]
+            values = field[start : start + _VALUES_AT_ONCE]
+            array[start : start + len(values)] = values
     except OverflowError:
         raise invalid(f"`{name}` must have the bits of {spec.dtype.name}. Received: more") from None
     if len(field):

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
 
 from tests.server.conftest import LIMITS
 from tests.server.process import PATIENCE, ServerProcess
@@ -75,7 +76,7 @@ def request_of(inputs=None, *, version=None, output_filter=(), **spec):
     if version is not None:
         request.model_spec.version.value = version
     for name, value in (inputs or {"text": ["good"]}).items():
-        is_proto = isinstance(value, tf.compat.v1.TensorProto)
+        is_proto = isinstance(value, tensor_pb2.TensorProto)
         request.inputs[name].CopyFrom(value if is_proto else tf.make_tensor_proto(value))
     return request
 
@@ -180,7 +181,7 @@ def test_metadata_and_status(both, channel, stub):
 
 
 def proto(dtype=tf.string, dims=(1,), **values):
-    made = tf.compat.v1.TensorProto(dtype=dtype.as_datatype_enum, **values)
+    made = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, **values)
     for size in dims:
         made.tensor_shape.dim.add(size=size)
     return made
