@@ -120,6 +120,8 @@ def version_labels() -> dict[str, int]:
 
 def check_grpc():
     """Raises an error if a package is missing, before the model is loaded."""
+    # A client could fill the log of gRPC's C library, which has a line for each wrong request.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     for module in ("grpc_health", "grpc", "tensorflow_serving"):
         require_package(module, "--grpc_port")
 

@@ -8,7 +8,7 @@ Reference: grpc/include/grpc/impl/channel_arg_names.h; grpc/doc/health-checking.
 """
 
 import asyncio
-import os
+import contextlib
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -79,8 +79,6 @@ class GrpcServer:
         metrics: Metrics,
         stop: asyncio.Event,
     ):
-        # A client could fill the log of gRPC's C library, which has a line for each wrong request.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._health = require_package("grpc_health.v1.health_pb2", PURPOSE)
         self._grpc = require_package("grpc", PURPOSE)
         self._api, self._access, self._limits = api, access, limits
@@ -173,27 +171,24 @@ class GrpcServer:
             with self._memory.share() as hold:
                 answer = await method(await self._read(context, self._reading, hold), hold)
                 # The memory is held until it is sent, and no longer than a request may take.
-                await asyncio.wait_for(context.write(answer), self._limits.request_timeout)
+                late = HTTPStatus.GATEWAY_TIMEOUT, "The answer was not received"
+                seconds = self._limits.request_timeout
+                with _deadline(seconds, *late, flag="request_timeout_seconds"):
+                    await context.write(answer)
         finally:
             self._running -= 1
 
     async def _read(self, context, slots, hold):
         """Reads the message of a request as soon as there is room for it."""
 
-        async def read():
+        late = HTTPStatus.REQUEST_TIMEOUT, "The message did not arrive"
+        with _deadline(self._limits.read_timeout, *late, flag="read_timeout_seconds"):
             async with slots:
                 body = await context.read()
                 if body is self._grpc.aio.EOF:
                     raise invalid("The request must have a message. Received: none")
                 hold(len(body))
                 return body
-
-        try:
-            return await asyncio.wait_for(read(), self._limits.read_timeout)
-        except asyncio.TimeoutError:
-            message = f"The message did not arrive within {self._limits.read_timeout:g} seconds."
-            status = HTTPStatus.REQUEST_TIMEOUT
-            raise RequestError(status, message, flag="read_timeout_seconds") from None
 
     async def _check(self, _, context):
         try:
@@ -243,3 +238,26 @@ class GrpcServer:
         # A message may repeat a lone surrogate of the request, which has no UTF-8.
         shown = message.encode("utf-8", "replace")[:_MOST_MESSAGE].decode("utf-8", "ignore")
         await context.abort(self._code(error), shown)
+
+
+@contextlib.contextmanager
+def _deadline(seconds, status, message, flag):
+    """Raises a `RequestError` if the block takes longer; `asyncio.wait_for` would make a task."""
+    task, is_late = asyncio.current_task(), False
+
+    def cancel():
+        nonlocal is_late
+        is_late = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if is_late:
+            raise RequestError(
+                status, f"{message} within {seconds:g} seconds.", flag=flag
+            ) from None
+        raise
+    finally:
+        timer.cancel()

@@ -1,8 +1,8 @@
 """Counts the fields of a protobuf message before it is parsed.
 
 A parsed message takes up to 30 times the memory of its bytes, because an empty string or message
-has two bytes, and the parser stops the other threads until it is finished. The fields are counted by
-Python functions, between which other threads run.
+has two bytes, and the parser stops the other threads until it is finished. The fields are counted
+by Python functions, between which other threads run.
 
 Reference: protobuf.dev/programming-guides/encoding.
 """
