@@ -1,7 +1,7 @@
 r"""Serves a model over HTTP with TensorFlow Serving's REST API, and a web page to try it.
 
     bert-tf serve --model=out/model
-    bert-tf serve --model=serving/reviews --port=8501
+    bert-tf serve --model=serving/reviews --port=8501 --grpc_port=8500
     curl -d '{"instances": ["a waste of time"]}' http://127.0.0.1:8501/v1/models/reviews:predict
 
 --model is the directory of a model, or a directory with numbered versions (1/, 2/, ...), which the

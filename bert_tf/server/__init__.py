@@ -1,8 +1,11 @@
-"""A local server with TensorFlow Serving's REST interface, which needs no TensorFlow Serving.
+"""A local server with TensorFlow Serving's REST and gRPC interfaces, without TensorFlow Serving.
 
 `application` receives a request, `guard` checks who asks (`access`), `rest_api` answers it:
 `json_bodies` parses its body, `json_tensors` converts it to arrays for the `signatures` of the
-model, `batcher` computes waiting requests together, within `limits`. `model_versions` loads models
+model, `model_requests` checks it, `batcher` computes waiting requests together, within `limits`.
+`grpc_server` and `grpc_api` do the same with messages, whose fields `message_size` counts and whose
+tensors `tensor_protos` converts. `example_requests` is what both know of classifying and regressing
+`tf.train.Example`s. `model_versions` loads models
 that `model_directory` finds, as `served_model` after `graph_check`. What is in use, by `users`, is
 closed only afterwards.
 

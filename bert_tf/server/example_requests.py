@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.models.serving_module import EXAMPLES
 from bert_tf.server.errors import invalid
 from bert_tf.server.json_bodies import abridge
 from bert_tf.server.json_tensors import array_text, is_base64, json_text, string_bytes
@@ -26,6 +25,7 @@ from bert_tf.server.served_model import ServedModel
 from bert_tf.server.signatures import BINARY_NAMES, DEFAULT_SIGNATURE, Signature, check_length
 
 CLASSIFY, REGRESS = "classify", "regress"
+_EXAMPLES = "examples"  # a signature of `bert_tf.serving.export`
 _OUTPUTS = {CLASSIFY: ("classes", "scores", "probabilities"), REGRESS: ("outputs", "score")}
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _VALUES_AT_ONCE = 1 << 14  # a longer call into C code would stop the other threads
@@ -47,8 +47,8 @@ def find_example_signature(model: ServedModel, name: str, method: str) -> Signat
         RequestError: If there is no such signature, or it cannot answer.
     """
     signature = find_signature(model, name)
-    if signature.name == DEFAULT_SIGNATURE and EXAMPLES in model.signatures:
-        signature = signature if _takes_examples(signature) else model.signatures[EXAMPLES]
+    if signature.name == DEFAULT_SIGNATURE and _EXAMPLES in model.signatures:
+        signature = signature if _takes_examples(signature) else model.signatures[_EXAMPLES]
     if not _takes_examples(signature) or signature.outputs.keys().isdisjoint(_OUTPUTS[method]):
         raise invalid(
             f"To {method}, signature {signature.name} must have one string input, inputs or "
