@@ -5,9 +5,8 @@
 model, `model_requests` checks it, `batcher` computes waiting requests together, within `limits`.
 `grpc_server` and `grpc_api` do the same with messages, whose fields `message_size` counts and whose
 tensors `tensor_protos` converts. `example_requests` is what both know of classifying and regressing
-`tf.train.Example`s. `model_versions` loads models
-that `model_directory` finds, as `served_model` after `graph_check`. What is in use, by `users`, is
-closed only afterwards.
+`tf.train.Example`s. `model_versions` loads models that `model_directory` finds, as `served_model`
+after `graph_check`. What is in use, by `users`, is closed only afterwards.
 
 Reference: tensorflow/serving, tensorflow_serving/g3doc/api_rest.md,
 model_servers/http_rest_api_*.cc, model_servers/http_server.cc and util/json_tensor.cc.
