@@ -22,7 +22,6 @@ from bert_tf.server.errors import RequestError, invalid
 from bert_tf.server.limits import Limits
 from bert_tf.server.signatures import Signature, check_length, is_binary, text_length
 
-_MOST_DIMENSIONS = 64  # of a NumPy array
 _VALUES_AT_ONCE = 1 << 14
 _SHOWN = 10  # names of inputs in an error
 _SMALL_INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32)
@@ -83,15 +82,12 @@ def _array(proto, name, spec, limits):
         raise invalid(f"`{name}` must be {spec}. Received: dtype {proto.dtype}, in another tensor")
     if not (spec.is_text or spec.dtype in _FIELDS):
         raise invalid(f"`{name}` must have a dtype of strings or numbers. Received: {spec}")
-    if proto.tensor_shape.unknown_rank or len(proto.tensor_shape.dim) > _MOST_DIMENSIONS:
-        received = len(proto.tensor_shape.dim)
-        raise invalid(
-            f"`{name}` must be {spec}. Received: {received} dimensions, or an unknown rank"
-        )
+    if proto.tensor_shape.unknown_rank:
+        raise invalid(f"`{name}` must be {spec}. Received: an unknown rank")
     shape = [dimension.size for dimension in proto.tensor_shape.dim]
+    spec.require(name, shape)
     if min(shape, default=0) < 0:
         raise invalid(f"`{name}` must have no negative dimension. Received: {shape}")
-    spec.require(name, shape)
     count = math.prod(shape)
     most = limits.max_elements if spec.is_text else limits.max_body // spec.dtype.size
     # Empty dimensions count as 1, because NumPy cannot make an array of [0, 2**62] either.

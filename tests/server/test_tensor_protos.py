@@ -74,7 +74,7 @@ HOSTILE = {
     "large and empty": (proto_with(tf.float32, [0, 2**62]), tf.float32, "at most 1024 values"),
     "strings": (proto_with(tf.string, [101], string_val=[b""]), tf.string, "at most 100 values"),
     "negative": (proto_with(tf.float32, [-1, -1], float_val=[1]), tf.float32, "negative"),
-    "dimensions": (proto_with(tf.float32, [1] * 65), tf.float32, "65 dimensions"),
+    "dimensions": (proto_with(tf.float32, [1] * 65), tf.float32, "must be float32"),
     "more values": (proto_with(tf.int32, [1], int_val=[1, 2]), tf.int32, "must have 1 values"),
     "more strings": (proto_with(tf.string, [1], string_val=[b""] * 2), tf.string, "1 values"),
     "content": (proto_with(tf.int32, [2], tensor_content=b"1234567"), tf.int32, "8 bytes of"),
