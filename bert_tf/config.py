@@ -70,10 +70,11 @@ _HUGGINGFACE_KEYS = {
     "_name_or_path",
 }
 # What tells a token its place: a learned vector that is added to its embedding, rotations of
-# queries and keys (Su et al. 2021, arXiv 2104.09864), scores of distances (DeBERTa), or a number
-# for each distance (Press et al. 2022, 2108.12409).
+# queries and keys (Su et al. 2021, arXiv 2104.09864), scores of distances (DeBERTa), a number
+# for each distance (Press et al. 2022, 2108.12409), or nothing (static embeddings).
 ABSOLUTE, ROTARY, DISENTANGLED, ALIBI = "absolute", "rotary", "disentangled", "alibi"
-_POSITIONS = one_of(ABSOLUTE, ROTARY, DISENTANGLED, ALIBI)
+NO_POSITIONS = "none"
+_POSITIONS = one_of(ABSOLUTE, ROTARY, DISENTANGLED, ALIBI, NO_POSITIONS)
 _TIED = "tie_word_embeddings"
 # The key for values that google-research/bert's file has no keys for.
 _TF1_KEY = "bert_tf_config"
@@ -108,7 +109,8 @@ class BertConfig:
     Args:
         vocab_size: Number of token ids, `V`.
         hidden_size: Width of the encoder, `H`.
-        num_hidden_layers: Number of encoder blocks, `L`.
+        num_hidden_layers: Number of encoder blocks, `L`. 0 is for static embeddings, whose
+            `position_embedding_type` is "none".
         num_attention_heads: Number of heads `N`; must divide `hidden_size`.
         intermediate_size: Width of the feed-forward layer, `F`.
         hidden_act: "gelu" (erf), "gelu_new" (tanh), "quick_gelu" (sigmoid), "relu" or "silu".
@@ -144,8 +146,9 @@ class BertConfig:
             do not know this key and compute attention in both directions.
         position_embedding_type: "absolute" adds a learned vector for each position to the
             embeddings, "rotary" turns queries and keys by angles that grow with the position,
-            "disentangled" scores vectors of distances with queries and keys (DeBERTa), and "alibi"
-            lowers the scores of a head in proportion to the distance (Jina BERT, MosaicBERT).
+            "disentangled" scores vectors of distances with queries and keys (DeBERTa), "alibi"
+            lowers the scores of a head in proportion to the distance (Jina BERT, MosaicBERT), and
+            with "none" the order of the tokens does not count (static embeddings).
         position_buckets: With "disentangled", the number of vectors for distances in each
             direction: near distances have one each, and the last is that of
             `max_relative_positions`. -1 means one for each distance.
@@ -186,6 +189,8 @@ class BertConfig:
         pooler_use: Which vectors pass through the pooler before a head: "cls", the vector of the
             first token if that is the pooling; "pooled", that of every pooling (EuroBERT); or
             "tokens", also those of single tokens (ModernBERT).
+        ignored_token_ids: Ids of tokens that the network leaves out as it leaves out padding, such
+            as the special and unknown tokens of static embeddings.
         extra: Other keys of the file (`id2label`, `problem_type`, …), which are written back.
 
     Raises:
@@ -202,7 +207,7 @@ class BertConfig:
 
     vocab_size: int = _field(30522, _SIZE)
     hidden_size: int = _field(768, _SIZE)
-    num_hidden_layers: int = _field(12, _SIZE)
+    num_hidden_layers: int = _field(12, integer())
     num_attention_heads: int = _field(12, _SIZE)
     intermediate_size: int = _field(3072, _SIZE)
     hidden_act: str = _field("gelu", _ACTIVATION)
@@ -253,6 +258,7 @@ class BertConfig:
     masked_lm_transform: bool = _field(True, FLAG, _SWITCH)
     pooler_norm: bool = _field(False, FLAG, _SWITCH)
     pooler_use: str = _field("cls", one_of("cls", "pooled", "tokens"), _SWITCH)
+    ignored_token_ids: Sequence[int] = _field((), list_of(integer(), most=100), _SWITCH)
     causal: bool = _field(False, FLAG, _NOT_IN_TF1)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -264,6 +270,10 @@ class BertConfig:
         check(vars(self), object_of(kinds), None, ConfigError)
         rule = f"must be in [0, vocab_size={self.vocab_size})"
         require(self.pad_token_id < self.vocab_size, rule, pad_token_id=self.pad_token_id)
+        object.__setattr__(self, "ignored_token_ids", tuple(self.ignored_token_ids))
+        has_blocks = self.num_hidden_layers > 0 or self.position_embedding_type == NO_POSITIONS
+        rule = "must be a positive integer; 0 is for position_embedding_type='none'"
+        require(has_blocks, rule, num_hidden_layers=self.num_hidden_layers)
         sizes = {"hidden_size": self.hidden_size, "num_attention_heads": self.num_attention_heads}
         is_multiple = self.hidden_size % self.num_attention_heads == 0
         require(is_multiple, "must be a multiple of `num_attention_heads`", **sizes)
@@ -335,6 +345,19 @@ class BertConfig:
         family = FAMILIES["modernbert"]
         sizes = {**family.defaults, **family.fixed, "attention_window": 64}
         return cls(**{**sizes, "model_type": "modernbert", **changes})
+
+    @classmethod
+    def static(cls, **changes) -> "BertConfig":
+        """Returns static embeddings: a vector for each token and no blocks, with `changes`.
+
+        Example:
+            >>> config = BertConfig.static(vocab_size=1000, hidden_size=64)
+            >>> config.num_hidden_layers
+            0
+
+        Reference: model2vec, `StaticModel`.
+        """
+        return cls(**{**FAMILIES["model2vec"].fixed, "model_type": "model2vec", **changes})
 
     @classmethod
     def from_json_file(

@@ -43,6 +43,7 @@ _CLASSES = {
     "jina_embeddings_v3": _NO_CHOICE,
     "eurobert": _FEW,
     "mosaic_bert": {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE)},
+    "model2vec": {"Model": "Model"},
 }
 _ONLY = {  # what only a class with this ending writes
     "classifier.dense": _SEQUENCE,
@@ -160,6 +161,7 @@ _RULES = {
         f"{_BLOCK}.attention.self.{role}_proj": f"{_BLOCK}.attention.self.{role}"
         for role in ("query", "key", "value")
     },
+    "model2vec": {"embeddings": "embeddings.word_embeddings.weight"},
     "modernbert": {
         "embeddings.tok_embeddings": "embeddings.word_embeddings",
         "embeddings.norm": "embeddings.LayerNorm",

@@ -26,6 +26,7 @@ from bert_tf.checkpoints.readers.tensor_bundle import (
     checkpoint_prefix,
 )
 from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
+from bert_tf.checkpoints.static_embeddings import MODEL_TYPE, MODULE, read_static
 from bert_tf.checkpoints.weight_names import BACKBONE, BACKBONE_OPTIONS, OWN, ModelDescription
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError, UserError, require
@@ -210,14 +211,19 @@ def _open_huggingface(directory, path, config_file, allow_decoder, modules=None)
     spec = _spec_of_networks(file)
     if spec is not None:
         return _open_networks(directory, path, file, config_file, spec)
-    config = _config(directory, config_file, allow_decoder=allow_decoder)
+    listed = module_files.read_modules(modules)
+    is_static = any(kind == MODULE for kind, _ in listed) and not os.path.exists(file)
+    config = None if is_static else _config(directory, config_file, allow_decoder=allow_decoder)
+    if is_static or config.model_type == MODEL_TYPE:
+        source, config, tokenizer = read_static(open_weights(path), config, directory)
+        model = _described(OpenedDirectory(modules, listed, config, source=source))
+        return dataclasses.replace(_pretrained(directory, source, model), tokenizer=tokenizer)
     source, config, adapters = without_adapters(open_weights(path), config, file)
     model_type = config.model_type
     names = config.extra.get("architectures") or ()
     architectures = tuple(bert_class(name, model_type) for name in names)
     if model_type not in BERTS:
         source = by_bert_names(source, config, names[0] if names else "Model")
-    listed = module_files.read_modules(modules)
     opened = OpenedDirectory(modules, listed, config, architectures, source)
     model = _described(opened)
     opened = _pretrained(directory, opened.source, model, architectures=architectures)

@@ -157,6 +157,20 @@ FAMILIES = {
     "new": NEW,
     "roformer": ROFORMER,
     "eurobert": EUROBERT,
+    "model2vec": Family(
+        "Static",
+        defaults={"ignored_token_ids": ()},
+        fixed={
+            **dict.fromkeys(("num_hidden_layers", "type_vocab_size"), 0),
+            **dict.fromkeys(("num_attention_heads", "intermediate_size"), 1),
+            **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
+            "position_embedding_type": "none",
+            "embedding_norm": False,
+            "max_position_embeddings": 1_000_000,  # model2vec's `seq_length`, for no limit
+        },
+        keys={"hidden_size": "hidden_dim"},
+        has_pooler=False,
+    ),
     "jina_embeddings_v3": JINA_EMBEDDINGS_V3,
 }
 

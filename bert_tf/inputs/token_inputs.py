@@ -55,11 +55,22 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
     checks = [*_shape_checks(tensors, config), *_range_checks(tensors, config)]
     if checks:
         tensors = depending_on(checks, tensors)
-    if "padding_mask" not in tensors:
-        tensors["padding_mask"] = tf.not_equal(tensors["token_ids"], config.pad_token_id)
+    tensors["padding_mask"] = real_tokens(tensors, config)
     if "segment_ids" not in tensors:
         tensors["segment_ids"] = tf.zeros_like(tensors["token_ids"])
     return tensors
+
+
+def real_tokens(inputs: dict[str, tf.Tensor], config: BertConfig) -> tf.Tensor:
+    """Returns which tokens are neither padding nor ignored, bool `[B, T]`.
+
+    What is padding is said by the `padding_mask` of the inputs, or else by the ids.
+    """
+    ids, mask = inputs["token_ids"], inputs.get("padding_mask")
+    mask = tf.not_equal(ids, config.pad_token_id) if mask is None else tf.cast(mask, tf.bool)
+    for ignored in config.ignored_token_ids:
+        mask &= tf.not_equal(ids, ignored)
+    return mask
 
 
 def num_rows(x) -> int | tf.Tensor:

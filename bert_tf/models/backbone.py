@@ -14,7 +14,7 @@ from bert_tf.base.keras_files import write_atomically
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.families.pruned_heads import checked_pruned_heads
-from bert_tf.inputs.token_inputs import checked_token_inputs
+from bert_tf.inputs.token_inputs import checked_token_inputs, real_tokens
 from bert_tf.layers.attention.self_attention import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.embeddings import BertEmbeddings
@@ -347,10 +347,8 @@ class BertBackbone(InferenceKernels, keras.Model):
         return self.padding_free
 
     def padding_mask_of(self, inputs: dict) -> tf.Tensor:
-        """Returns the mask that comes with the inputs, or what the ids say: bool `[B, T]`."""
-        if inputs.get("padding_mask") is None:
-            return tf.not_equal(inputs["token_ids"], self.config.pad_token_id)
-        return tf.cast(inputs["padding_mask"], tf.bool)
+        """Returns which tokens are neither padding nor ignored, bool `[B, T]`."""
+        return real_tokens(inputs, self.config)
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Removes attention heads and their weights permanently, for a smaller and faster model.

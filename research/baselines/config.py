@@ -3,7 +3,7 @@
 import dataclasses
 
 from bert_tf.base.json_schema import integer, one_of, optional
-from bert_tf.config import BertConfig
+from bert_tf.config import NO_POSITIONS, BertConfig
 from bert_tf.errors import require
 
 WORD_VECTORS, NNLM, ELMO = "word_vectors", "nnlm", "elmo"
@@ -37,6 +37,7 @@ class BaselineConfig(BertConfig):
     """
 
     num_hidden_layers: int = _field(0, integer())
+    position_embedding_type: str = _field(NO_POSITIONS, one_of(NO_POSITIONS))
     num_attention_heads: int = _field(1, one_of(1))
     kind: str = _field(WORD_VECTORS, one_of(WORD_VECTORS, NNLM, ELMO))
     context_size: int | None = _field(None, optional(integer(least=1)))

@@ -15,6 +15,7 @@ from bert_tf.base.file_errors import file_error, tensor_error
 from bert_tf.base.json_files import read_json, write_json
 from bert_tf.base.json_schema import (
     FLAG,
+    check,
     either,
     integer,
     list_of,
@@ -25,10 +26,12 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.base.tensor_source import TensorSource, read_floats
+from bert_tf.errors import CheckpointError, UserError, require
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.vector_projection import DENSE, LAYER_NORM, VectorProjection
 from bert_tf.models.task_files import TaskFiles
 from bert_tf.tasks.shared import module_files
+from bert_tf.text.tokenizer_files import TOKENIZER_FILE
 
 _POOLING = {
     "pooling_mode_cls_token": "cls",
@@ -49,6 +52,11 @@ _NAMES = {
     LAYER_NORM: {"gamma": "norm.weight", "beta": "norm.bias"},
 }
 _KINDS = {"Dense": DENSE, "LayerNorm": LAYER_NORM}
+_STATIC = "StaticEmbedding"
+_STATIC_TYPE = "model2vec"
+_LONGEST = 512  # tokens that model2vec reads, if its file says nothing else
+_NUM_ENDS = 2  # `max_length` counts the tokens around a text
+_STATIC_FILE = object_of({"max_length": optional(integer(least=1)), "normalize": may_lack(FLAG)})
 _LAYER_MEAN = "WeightedLayerPooling"
 _LAYER_WEIGHTS = "layer_weights"
 
@@ -112,9 +120,9 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     `default_prompt_name`; none if there is no `modules.json`.
 
     Raises:
-        CheckpointError: If the modules are other than Transformer, WeightedLayerPooling, Pooling,
-            Dense or LayerNorm, and Normalize, in this order, or `BertSentenceEncoder` does not
-            support the pooling.
+        CheckpointError: If the modules are other than Transformer, WeightedLayerPooling, Pooling
+            or StaticEmbedding, Dense or LayerNorm, and Normalize, in this order, or
+            `BertSentenceEncoder` does not support the pooling.
     """
     directory = os.fspath(directory)
     modules = module_files.read_modules(directory)
@@ -134,10 +142,12 @@ def encoder_options(directory: str | os.PathLike) -> dict:
             steps.append(_step(kind, os.path.join(module_path, "config.json")))
         elif kind == "Normalize":
             options["normalize"] = True
+        elif kind == _STATIC:
+            options["pooling"] = "mean"
         elif kind != "Transformer":
             expected = (
-                "be Transformer, WeightedLayerPooling, Pooling, Dense or LayerNorm, and Normalize, "
-                "in this order"
+                "be Transformer, WeightedLayerPooling, Pooling or StaticEmbedding, Dense or "
+                "LayerNorm, and Normalize, in this order"
             )
             path = os.path.join(directory, module_files.MODULES_FILE)
             raise file_error(f"`type` in {path}", expected, f"type={kind!r}")
@@ -163,12 +173,53 @@ class SentenceEmbeddingFiles(TaskFiles):
     def recognises(self, directory):
         return bool(encoder_options(directory))
 
+    def read(self, opened):
+        if opened.config.model_type != _STATIC_TYPE:
+            return None
+        values, path = opened.config.extra, os.path.join(opened.path, "config.json")
+        check(values, _STATIC_FILE, path, CheckpointError)
+        longest = values.get("max_length", _LONGEST)
+        options = {"max_length": None if longest is None else longest + _NUM_ENDS}
+        return {**options, "normalize": values.get("normalize", False), "pooling": "mean"}
+
     def write(self, model, directory, format):
+        if _is_static(model) and format == "huggingface":
+            given = {"pooling": model.pooling, "layer_start": model.layer_start}
+            rule = "must be 'mean' and None for static embeddings in this format"
+            require(given == {"pooling": "mean", "layer_start": None}, rule, UserError, **given)
+            if model.tokenizer is not None:
+                _write_tokenizer(model, directory)
         _write_modules(model, directory)
+
+    def config_values(self, model):
+        if not _is_static(model):
+            return {}
+        values = {"normalize": model.normalize, "max_length": _most_tokens(model)}
+        values["embedding_dtype"] = "float32"
+        return {**values, "seq_length": model.backbone.config.max_position_embeddings}
 
     def variables(self, model):
         mean = [] if model.scalar_mix is None else [model.scalar_mix]
         return [variable for layer in (*mean, *_layers(model)) for variable in layer.variables]
+
+
+def _is_static(model) -> bool:
+    return model.backbone.config.model_type == _STATIC_TYPE
+
+
+def _most_tokens(model) -> int | None:
+    """Returns the number of tokens that are read, without those around a text."""
+    return None if model.max_length is None else model.max_length - _NUM_ENDS
+
+
+def _write_tokenizer(model, directory):
+    """Writes the `tokenizer.json` that programs for static embeddings read, with the length."""
+    tokenizer, longest = model.tokenizer, _most_tokens(model)
+    definition = {**tokenizer.to_huggingface(), "padding": None}
+    limit = {"direction": tokenizer.truncation_side.title(), "strategy": "LongestFirst"}
+    limit |= {"max_length": longest, "stride": 0}
+    definition["truncation"] = None if longest is None else limit
+    write_json(os.path.join(directory, TOKENIZER_FILE), definition)
 
 
 def _layers(model) -> list:
@@ -211,7 +262,7 @@ def _names(layer):
 
 def _write_modules(encoder, directory):
     config = encoder.backbone.config
-    modules = [("Transformer", "")]
+    modules = [(_STATIC if _is_static(encoder) else "Transformer", "")]
     if encoder.scalar_mix is not None:
         folder = f"1_{_LAYER_MEAN}"
         modules.append((_LAYER_MEAN, folder))
@@ -221,13 +272,14 @@ def _write_modules(encoder, directory):
         tensors = {_LAYER_WEIGHTS: encoder.scalar_mix.layer_weights.numpy()}
         write_safetensors(os.path.join(directory, folder, _WEIGHTS_FILE), tensors)
         _return_hidden_states(os.path.join(directory, "config.json"))
-    modules.append(("Pooling", f"{len(modules)}_Pooling"))
     if encoder.pooling == "mean_max":
         pooling = {"embedding_dimension": config.hidden_size, _POOLING_KEY: _MEAN_MAX}
     else:
         pooling = {key: mode == encoder.pooling for key, mode in _POOLING.items()}
         pooling = {"word_embedding_dimension": config.hidden_size, **pooling}
-    module_files.write_modules(pooling, os.path.join(directory, modules[-1][1], "config.json"))
+    if not _is_static(encoder):
+        modules.append(("Pooling", f"{len(modules)}_Pooling"))
+        module_files.write_modules(pooling, os.path.join(directory, modules[-1][1], "config.json"))
     steps = [*(encoder.projection or ())]
     if encoder.whitening is not None:
         steps.append({"type": DENSE, "units": encoder.whitening_size})

@@ -21,6 +21,7 @@ _FOLDER = Kind(
     "empty or the path of a folder in the directory",
     lambda value: (
         value == ""
+        or value == "."  # model2vec's
         or (isinstance(value, str) and all(map(is_file_name, value.rstrip("/").split("/"))))
     ),
 )
@@ -40,12 +41,15 @@ def read_modules(directory: str) -> list[tuple[str, str]]:
 
 
 def transformer_folder(directory: str) -> str:
-    """Returns the folder of the Transformer module: the directory itself without `modules.json`.
+    """Returns the folder of the module Transformer or StaticEmbedding, which reads the text.
+
+    Without `modules.json`, it is the directory itself.
 
     Raises:
         CheckpointError: See `read_modules`.
     """
-    folders = (folder for kind, folder in read_modules(directory) if kind.endswith("Transformer"))
+    kinds = ("Transformer", "StaticEmbedding")
+    folders = (folder for kind, folder in read_modules(directory) if kind.endswith(kinds))
     return next(folders, directory)
 
 
