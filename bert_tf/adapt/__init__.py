@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "DenoisingAutoencoder": ".denoising_autoencoder",
         "DistillationModel": ".distillation_model",
+        "distill_static": ".static_embeddings",
         "few_shot_pairs": ".few_shot",
         "fit_few_shot": ".few_shot",
         "head_importance": ".importance",

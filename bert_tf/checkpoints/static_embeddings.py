@@ -15,7 +15,7 @@ import dataclasses
 import numpy as np
 
 from bert_tf.base.file_errors import file_error, tensor_error
-from bert_tf.base.tensor_source import TensorSource
+from bert_tf.base.tensor_source import TensorSource, read_floats
 from bert_tf.config import BertConfig
 from bert_tf.text import subword_files
 from bert_tf.text.loading import find_tokenizer, load_tokenizer
@@ -64,8 +64,8 @@ class TokenVectors:
     def read(self, name: str) -> np.ndarray:
         source = self._source
         values = source.read(self._table)  # [C, D]
-        if values.dtype == np.int8:  # model2vec has no scale for them
-            values = values.astype(np.float32)
+        is_int8 = values.dtype == np.int8  # model2vec has no scale for them
+        values = values.astype(np.float32) if is_int8 else read_floats(source, self._table)
         if "mapping" in source.shapes:
             mapping = source.read("mapping")  # [V]
             if (
@@ -77,8 +77,7 @@ class TokenVectors:
                 raise tensor_error(source, "mapping", expected, received)
             values = values[mapping]  # [C, D] -> [V, D]
         if "weights" in source.shapes:
-            weights = source.read("weights").astype(np.float32)  # [V]
-            values = values.astype(np.float32) * weights[:, np.newaxis]
+            values = values * read_floats(source, "weights")[:, np.newaxis]
         return values
 
 

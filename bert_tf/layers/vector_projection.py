@@ -139,6 +139,7 @@ def projected_size(size: int, steps: Sequence[Mapping[str, Any]]) -> int:
 
 # Directions with a variance below this fraction of the largest are noise, which 1 / sqrt amplifies.
 _SMALLEST_VARIANCE = 1e-9
+_ROWS_AT_ONCE = 1024  # limits the memory
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -221,10 +222,12 @@ def principal_directions(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     The largest variance comes first; all are float64. There may be fewer than D directions: the
     outputs of a LayerNorm lie in a hyperplane, and so do their means over tokens.
     """
-    vectors = np.asarray(vectors, np.float64)
-    mean = vectors.mean(axis=0)
-    centred = vectors - mean
-    variances, directions = np.linalg.eigh(centred.T @ centred / len(vectors))  # ascending
+    mean = np.mean(vectors, axis=0, dtype=np.float64)
+    covariance = np.zeros([len(mean), len(mean)])
+    for start in range(0, len(vectors), _ROWS_AT_ONCE):
+        centred = np.asarray(vectors[start : start + _ROWS_AT_ONCE], np.float64) - mean
+        covariance += centred.T @ centred / len(vectors)
+    variances, directions = np.linalg.eigh(covariance)  # ascending
     variances, directions = variances[::-1], directions[:, ::-1]
     kept = variances > _SMALLEST_VARIANCE * max(variances[0], 0.0)
     return mean, variances[kept], directions[:, kept]

@@ -184,9 +184,8 @@ class SentenceEmbeddingFiles(TaskFiles):
 
     def write(self, model, directory, format):
         if _is_static(model) and format == "huggingface":
-            given = {"pooling": model.pooling, "layer_start": model.layer_start}
-            rule = "must be 'mean' and None for static embeddings in this format"
-            require(given == {"pooling": "mean", "layer_start": None}, rule, UserError, **given)
+            rule = "must be 'mean' for static embeddings in this format"
+            require(model.pooling == "mean", rule, UserError, pooling=model.pooling)
             if model.tokenizer is not None:
                 _write_tokenizer(model, directory)
         _write_modules(model, directory)
