@@ -20,9 +20,14 @@ the columns sentence1, sentence2 and score. The columns of --train_file depend o
 
 With --pairs_per_text, files of pairs have the columns text and label instead.
 
+With --do_distill_static, the encoder of --init_checkpoint is first distilled into static
+embeddings (model2vec): a vector for each token, whose mean is the vector of a text. They are
+over a hundred times faster than the encoder and less accurate, and can be trained like it.
+
 The tool writes to --output_dir:
 
-    model/              the trained model: a directory that sentence-transformers can open, too
+    model/              the trained model: a directory that sentence-transformers can open, too, and
+                        for static embeddings also model2vec
     checkpoints/        from which the same command resumes a killed run, but not with --keep_best
     eval_results.txt    the Pearson and Spearman correlations of cosines and scores, with --do_eval
     vectors.npy         the vectors of the texts in --encode_file, with --do_encode
@@ -55,6 +60,8 @@ define_flags(f"""
     encode_file (str): The file with the texts to encode, one per line.
     init_checkpoint (str): The model to start from: a directory of sentence-transformers, Hugging
         Face or TF1. Without --do_train: the trained model (default: the one in --output_dir).
+    do_distill_static (bool, false): Whether to distill the model into static embeddings, before
+        all other work.
     do_train (bool, false): Whether to train the model.
     do_eval (bool, false): Whether to evaluate the model on --dev_file.
     do_encode (bool, false): Whether to encode the texts of --encode_file.
@@ -113,6 +120,12 @@ define_flags(f"""
     normalize (bool): Whether to scale the vectors to length 1. Default: as the checkpoint says, or
         false.
     max_seq_length (int): Maximum length of a text in tokens. Default: as the checkpoint says.
+    pca_dims (int >= 0, 256): With --do_distill_static: the size of the static vectors. 0: that of
+        the encoder's, without a principal component analysis.
+    sif_coefficient (float 0 to 1, 1e-4): With --do_distill_static: the smaller it is, the less
+        frequent tokens count. 0: all tokens count the same.
+    vocabulary_file (str): With --do_distill_static: a file with words, one per line, that become
+        tokens. Default: none.
     whitening_file (str): A file with texts, one per line. After training, the vectors are whitened
         by the mean and covariance of the vectors of these texts. Default: no whitening.
     whitening_size (int): With --whitening_file: size of the whitened vectors. Default: the number
@@ -209,7 +222,16 @@ def load_encoder():
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
     options = options_of("pooling", "normalize", max_length="max_seq_length")
     with workers.strategy().scope():
-        return BertSentenceEncoder.from_pretrained(path, **options)
+        encoder = BertSentenceEncoder.from_pretrained(path, **options)
+        return distilled(encoder) if FLAGS.do_distill_static else encoder
+
+
+def distilled(encoder):
+    from bert_tf.adapt.static_embeddings import distill_static
+
+    words = read_single_texts(FLAGS.vocabulary_file) if FLAGS.vocabulary_file else None
+    options = {"pca_dims": FLAGS.pca_dims or None, "sif_coefficient": FLAGS.sif_coefficient or None}
+    return distill_static(encoder, words, **options, verbose=predicting_verbose())
 
 
 def train(encoder, texts, labels, loss, dev_data):
@@ -242,6 +264,7 @@ def correlations(encoder, texts, scores):
 def check_flags():
     """Refuses flags that do not fit together, before any work."""
     works = {
+        "do_distill_static": ("init_checkpoint",),
         "do_train": ("init_checkpoint", "train_file"),
         "do_eval": ("dev_file",),
         "do_encode": ("encode_file",),
@@ -315,12 +338,13 @@ def main():
         train(encoder, *examples, loss, dev_data)
         if whitening_texts:
             encoder.fit_whitening(whitening_texts, FLAGS.whitening_size)
+    if FLAGS.do_train or FLAGS.do_distill_static:
         fine_tuning.save_model(encoder)
     if FLAGS.do_eval:
         result_files.report(result_files.score_lines(correlations(encoder, *dev_data)))
     if FLAGS.do_encode:
         write_vectors(encoder, encode_texts)
-    if FLAGS.do_train:
+    if FLAGS.do_train or FLAGS.do_distill_static:
         print_model()
 
 

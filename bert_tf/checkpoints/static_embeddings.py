@@ -15,18 +15,42 @@ import dataclasses
 import numpy as np
 
 from bert_tf.base.file_errors import file_error, tensor_error
+from bert_tf.base.json_schema import (
+    Kind,
+    check,
+    either,
+    integer,
+    list_of,
+    mapping_of,
+    object_of,
+    optional,
+)
 from bert_tf.base.tensor_source import TensorSource, read_floats
 from bert_tf.config import BertConfig
+from bert_tf.errors import DataError
 from bert_tf.text import subword_files
 from bert_tf.text.loading import find_tokenizer, load_tokenizer
 from bert_tf.text.subword_definition import is_subword
 from bert_tf.text.tokenizer_base import Tokenizer
+from bert_tf.text.tokenizer_json import PIECE
 
 MODEL_TYPE, MODULE = "model2vec", "StaticEmbedding"
 _TABLES = ("embeddings", "embedding.weight")  # of model2vec and of sentence-transformers
 _OURS = "embeddings.word_embeddings.weight"
+_MOST_TOKENS = 1000  # for each row, so that a small file does not need much memory
 # The tokens that are put around a text, the first of them that the tokenizer has.
 _ENDS = (("[CLS]", "[SEP]"), ("<s>", "</s>"), ("[PAD]", "[PAD]"), ("<pad>", "<pad>"))
+_SCORED = Kind(
+    "a piece and its score",
+    lambda value: isinstance(value, list) and len(value) == 2 and PIECE.fits(value[0]),
+)
+_TOKEN = object_of({"content": PIECE, "id": integer()})
+_DEFINITION = object_of(
+    {
+        "model": object_of({"vocab": either(mapping_of(integer()), list_of(_SCORED))}),
+        "added_tokens": optional(list_of(_TOKEN)),
+    }
+)
 
 
 class TokenVectors:
@@ -55,6 +79,9 @@ class TokenVectors:
         if per_token["mapping"] is None and sizes != shape[:1]:
             expected = f"have {shape[0]} values, one for each token"
             raise tensor_error(source, "weights", expected, f"shape={sizes}")
+        if not 0 < sizes[0] <= _MOST_TOKENS * shape[0]:
+            expected = f"have 1 to {_MOST_TOKENS} tokens for each of {shape[0]} rows"
+            raise tensor_error(source, "mapping", expected, f"shape={sizes}")
         self.shapes = {_OURS: (*sizes, shape[1])}
 
     def name_in_file(self, name: str) -> str:
@@ -68,12 +95,10 @@ class TokenVectors:
         values = values.astype(np.float32) if is_int8 else read_floats(source, self._table)
         if "mapping" in source.shapes:
             mapping = source.read("mapping")  # [V]
-            if (
-                mapping.dtype.kind not in "iu"
-                or not np.isin([mapping.min(), mapping.max()], np.arange(len(values))).all()
-            ):
+            least, largest = mapping.min(), mapping.max()
+            if mapping.dtype.kind not in "iu" or not 0 <= least <= largest < len(values):
                 expected = f"hold integers in [0, {len(values)}), rows of {self._table}"
-                received = f"{mapping.dtype} from {mapping.min()} to {mapping.max()}"
+                received = f"{mapping.dtype} from {least} to {largest}"
                 raise tensor_error(source, "mapping", expected, received)
             values = values[mapping]  # [C, D] -> [V, D]
         if "weights" in source.shapes:
@@ -88,8 +113,8 @@ def read_static(
 
     `config` is that of the `config.json` of model2vec; None without one.
 
-    Raises `CheckpointError` if the tensors are not those of static embeddings, and `DataError` or
-    `ConfigError` if the tokenizer cannot be read.
+    Raises `CheckpointError` if the tensors are not those of static embeddings or of the tokenizer,
+    and `DataError` or `ConfigError` if the tokenizer cannot be read.
     """
     vectors = TokenVectors(source)
     vocab_size, size = vectors.shapes[_OURS]
@@ -103,6 +128,9 @@ def read_static(
         if definition is not None and not drops_unknown:
             extra["max_length"] = (definition.get("truncation") or {}).get("max_length")
         tokenizer = _tokenizer(directory, definition)
+        if tokenizer.vocab_size != vocab_size:
+            expected = f"have a vector for each of {tokenizer.vocab_size} tokens of the tokenizer"
+            raise file_error(source.path, expected, f"{vocab_size} vectors")
         ignored = {tokenizer.cls_token_id, tokenizer.sep_token_id}
         ignored |= {tokenizer.unk_token_id} if drops_unknown else set()
         changes["ignored_token_ids"] = config.ignored_token_ids or sorted(ignored)
@@ -114,9 +142,11 @@ def _tokenizer(directory, definition):
     """Reads a tokenizer, which in model2vec's files puts no tokens around a text."""
     options = {}
     if definition is not None:
-        pieces = (definition.get("model") or {}).get("vocab") or {}
-        pieces = [p[0] for p in pieces] if isinstance(pieces, list) else pieces
-        ids = dict(pieces) if isinstance(pieces, dict) else {p: i for i, p in enumerate(pieces)}
+        check(definition, _DEFINITION, f"The tokenizer in {directory}", DataError)
+        pieces = definition["model"]["vocab"]
+        if isinstance(pieces, list):  # of a Unigram model
+            pieces = {piece: index for index, (piece, _) in enumerate(pieces)}
+        ids = dict(pieces)
         ids |= {token["content"]: token["id"] for token in definition.get("added_tokens") or ()}
         if definition.get("post_processor") is None:
             cls, sep = next((ends for ends in _ENDS if {*ends} <= {*ids}), (None, None))

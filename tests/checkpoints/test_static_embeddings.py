@@ -14,7 +14,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 import bert_tf
-from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.errors import CheckpointError, ConfigError, DataError, UserError
 
 PIECES = ["[PAD]", "[UNK]", "a", "film", "good", "bad", "##s", ".", "not", "the"]
 TEXTS = ["A good film.", "", "zzz", "not the bad films zzz"]
@@ -200,7 +200,7 @@ def test_unigram(tmp_path):
     encoder.save_pretrained(tmp_path / "ours")
     np.testing.assert_array_equal(opened(tmp_path / "ours").encode(["good films", "ж"]), vectors)
     save_file({"embeddings": TABLE[:6]}, folder / "model.safetensors")
-    with pytest.raises(UserError, match="7"):
+    with pytest.raises(CheckpointError, match="each of 7 tokens of the tokenizer.*6 vectors"):
         opened(folder)
 
 
@@ -266,6 +266,8 @@ def test_a_new_table_and_a_classifier(tmp_path):
         ({**MAPPED, "mapping": -np.ones(10, int)}, r"`mapping` .* from -1 to -1"),
         ({**MAPPED, "mapping": np.ones(10, np.float32)}, r"`mapping` .* float32 from"),
         ({"embeddings": TABLE, "weights": np.ones(9)}, "`weights` .* have 10 values"),
+        ({**MAPPED, "mapping": np.zeros(9000, np.uint8), "weights": np.ones(9000)}, "1 to 1000"),
+        ({"embeddings": TABLE, "mapping": np.zeros(0, int)}, "`mapping` .* have 1 to 1000 tokens"),
         ({"embeddings": TABLE * np.nan}, "`embeddings` .* must hold finite numbers"),
         ({"embeddings": np.ones([10, 4], int)}, "must hold floating-point numbers"),
     ],
@@ -280,9 +282,17 @@ def test_damaged_files(tmp_path):
     with pytest.raises(CheckpointError, match="`max_length` in .* must be a positive"):
         opened(folder)
     write_static(folder, {"embeddings": TABLE[:9]})
-    with pytest.raises(UserError, match="10"):
+    with pytest.raises(CheckpointError, match="each of 10 tokens of the tokenizer.*9 vectors"):
         opened(folder)
     write_static(folder, {"embeddings": TABLE})
+    for model in ({}, {"vocab": 7}, {"vocab": [7]}, {"vocab": {"a": "b"}}):
+        write_tokenizer(folder, model=model)
+        with pytest.raises(DataError, match="`model"):
+            opened(folder)
+    write_tokenizer(folder, added_tokens=[{"content": "[PAD]"}])
+    with pytest.raises(DataError, match="`added_tokens"):
+        opened(folder)
+    write_tokenizer(folder)
     write_modules(folder, ("StaticEmbedding", ""), ("Asym", "1_Asym"))
     with pytest.raises(CheckpointError, match="StaticEmbedding, Dense or LayerNorm"):
         opened(folder)

@@ -232,3 +232,31 @@ def test_flags_are_checked_before_any_work(tmp_path):
     ):
         result = run("run_sentence_encoder", f"--output_dir={tmp_path}", *flags)
         assert result.returncode == 1 and message in result.stderr
+
+
+def test_distills_static_embeddings_and_trains_them(tiny_config, tiny_vocabulary, tmp_path):
+    checkpoint, output = tmp_path / "checkpoint", tmp_path / "out"
+    BertBackbone(tiny_config).save_pretrained(checkpoint)
+    BertTokenizer(tiny_vocabulary, lowercase=False).save_pretrained(checkpoint)
+    pairs = [json.dumps({"anchor": a, "positive": b}) for a, b in zip(FIRSTS, SECONDS)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(pairs))
+    (tmp_path / "words.txt").write_text("films\ngood\n")
+    command = (
+        "run_sentence_encoder",
+        f"--init_checkpoint={checkpoint}",
+        f"--output_dir={output}",
+        "--do_distill_static",
+        "--pca_dims=8",
+        "--sif_coefficient=0",
+        f"--vocabulary_file={tmp_path}/words.txt",
+    )
+    result = run(*command)
+    assert result.returncode == 0, result.stderr
+    static = BertSentenceEncoder.from_pretrained(output / "model")
+    assert static.tokenizer.vocabulary == [*tiny_vocabulary, "films"]
+    flags = ("--do_train", "--learning_rate=0.1", "--num_train_epochs=5")
+    result = run(*command, f"--train_file={tmp_path}/pairs.jsonl", *flags)
+    assert result.returncode == 0, result.stderr
+    trained = BertSentenceEncoder.from_pretrained(output / "model")
+    assert trained.encode("good films").shape == (8,)
+    assert np.abs(trained.encode(FIRSTS) - static.encode(FIRSTS)).max() > 1e-2
