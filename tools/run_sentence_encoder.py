@@ -231,7 +231,10 @@ def distilled(encoder):
 
     words = read_single_texts(FLAGS.vocabulary_file) if FLAGS.vocabulary_file else None
     options = {"pca_dims": FLAGS.pca_dims or None, "sif_coefficient": FLAGS.sif_coefficient or None}
-    return distill_static(encoder, words, **options, verbose=predicting_verbose())
+    static = distill_static(encoder, words, **options, verbose=predicting_verbose())
+    for name, value in options_of("normalize", max_length="max_seq_length").items():
+        setattr(static, name, value)
+    return static
 
 
 def train(encoder, texts, labels, loss, dev_data):

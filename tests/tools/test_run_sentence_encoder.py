@@ -249,11 +249,14 @@ def test_distills_static_embeddings_and_trains_them(tiny_config, tiny_vocabulary
         "--pca_dims=8",
         "--sif_coefficient=0",
         f"--vocabulary_file={tmp_path}/words.txt",
+        "--max_seq_length=16",
+        "--normalize=false",
     )
     result = run(*command)
     assert result.returncode == 0, result.stderr
     static = BertSentenceEncoder.from_pretrained(output / "model")
     assert static.tokenizer.vocabulary == [*tiny_vocabulary, "films"]
+    assert (static.max_length, static.normalize) == (16, False)
     flags = ("--do_train", "--learning_rate=0.1", "--num_train_epochs=5")
     result = run(*command, f"--train_file={tmp_path}/pairs.jsonl", *flags)
     assert result.returncode == 0, result.stderr
