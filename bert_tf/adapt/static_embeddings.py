@@ -143,4 +143,5 @@ def _projected(vectors, pca_dims) -> np.ndarray:
         rows = slice(start, start + _ROWS_AT_ONCE)
         projected[rows] = (vectors[rows] - mean) @ directions[:, :pca_dims]
     ends = np.stack([projected.max(axis=0), -projected.min(axis=0)])
-    return projected * np.where(ends[0] >= ends[1], 1, -1).astype(np.float32)
+    projected *= np.where(ends[0] >= ends[1], 1, -1)
+    return projected
