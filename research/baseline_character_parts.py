@@ -12,7 +12,6 @@ The characters are those of `research.prepare_character_parts --task=description
                  the same reading, or else with the same syllable
 """
 
-import bisect
 import collections
 
 from absl import flags
@@ -29,41 +28,20 @@ flags.DEFINE_integer("seed", 0, "The seed of the split.")
 _NUM_NEIGHBOURS = 7
 
 
-def nearest(character, characters, number):
-    """Returns the characters with the nearest code points, of sorted ones, the nearest first."""
-    place = bisect.bisect(characters, character)
-    around = characters[max(0, place - number) : place + number]
-    return sorted(around, key=lambda other: abs(ord(other) - ord(character)))[:number]
-
-
-def parts_by_sound(characters, parts):
-    """Returns how often each last part is in characters of two parts, by reading and syllable."""
-    counts = collections.defaultdict(collections.Counter)
-    for character in characters:
-        if len(parts[character]) == 2:
-            for sound in _first_sounds(character):
-                counts[sound][parts[character][1]] += 1
-    return counts
-
-
-def _first_sounds(character):
-    """Returns the first reading of a character and its syllable."""
-    _, _, syllable, reading, *_ = character_parts.describe_sounds(character).split()
-    return reading, syllable
-
-
 def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
     parts = character_parts.read_parts()
     splits = character_parts.split_characters(parts, FLAGS.seed)
     training, test = sorted(splits["train"]), splits["test"]
-    by_sound = parts_by_sound(training, parts)
+    by_sound = character_parts.parts_by_sound(training, parts)
     found = {"neighbour": [], "sound": []}
     for character in test:
-        others = nearest(character, training, _NUM_NEIGHBOURS)
+        others = character_parts.nearest(character, training, _NUM_NEIGHBOURS)
         found["neighbour"].append("".join(parts[others[0]]))
         first = collections.Counter(parts[other][0] for other in others).most_common(1)[0][0]
-        counts = next((by_sound[s] for s in _first_sounds(character) if s in by_sound), None)
+        counts = next(
+            (by_sound[s] for s in character_parts.first_sounds(character) if s in by_sound), None
+        )
         last = counts.most_common(1)[0][0] if counts else ""
         found["sound"].append(first + last)
     targets = ["".join(parts[character]) for character in test]

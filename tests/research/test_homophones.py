@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from research.compare_homophones import homophones, mishear, shares
+from research.homophones import homophones, mishear, shares
 
 SOUNDS = {
     "他": "ta",
