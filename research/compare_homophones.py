@@ -2,8 +2,8 @@ r"""Compares models that say which of two sentences is more probable: a true one
 
     pip install jieba pypinyin
     python -m research.prepare_classification_data --dataset=chinese_reviews --output_dir=reviews
-    bert-tf run_pretraining --objective=mlm --input_file=reviews/pretraining_text.txt … \
-        --output_dir=lm
+    bert-tf run_pretraining --objective=mlm --do_train --input_file=reviews/pretraining_text.txt \
+        --vocab_file=vocab.txt --bert_config_file=config.json --output_dir=lm
     python -m research.compare_homophones --text_dir=reviews --model_dir=lm/model \
         --output_dir=homophones
 

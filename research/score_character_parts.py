@@ -1,6 +1,6 @@
 r"""Scores the parts of characters that bert-tf run_translation wrote.
 
-    bert-tf run_translation --do_predict … --output_dir=out
+    bert-tf run_translation --data_dir=parts --do_predict --output_dir=out
     python -m research.score_character_parts --predictions_file=out/test_predictions.jsonl \
         --output_dir=out
 
