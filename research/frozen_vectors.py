@@ -11,9 +11,7 @@ AUC, so the task has two classes.
 """
 
 import numpy as np
-import tensorflow as tf
 from absl import flags
-from scipy.special import logit
 
 import bert_tf
 from bert_tf.tools.common import tool
@@ -36,6 +34,7 @@ flags.DEFINE_integer("max_seq_length", 128, "Longer texts are truncated to this 
 
 def vectors_of(backbone, tokenizer, texts, layers, max_length):
     """Returns float32 `[layers, n, 2H]`: mean and maximum of the tokens after each layer."""
+    import tensorflow as tf
 
     @tf.function(reduce_retracing=True)
     def pooled(tokens):
@@ -106,6 +105,7 @@ def by_vectors(vectors, ids):
 
 
 def main():
+    from scipy.special import logit
     from sklearn.metrics import roc_auc_score
 
     task = task_from_flags()

@@ -156,6 +156,7 @@ class EpochBatches:
 
     Attributes:
         steps_per_epoch: The number of batches of an epoch, M.
+        may_lack_rows: Whether an epoch may lack rows, because of `groups` or `rows_per_label`.
 
     Raises:
         ConfigError: If `batch_size` or `token_budget` is below 1.
@@ -200,6 +201,7 @@ class EpochBatches:
         self.groups = groups
         self.labels = labels
         self.rows_per_label = rows_per_label
+        self.may_lack_rows = not is_free
         self._last_epoch = None, []
         if rows_per_label is not None:
             self._require_labels()
@@ -246,8 +248,6 @@ class EpochBatches:
             UserError: If half of the batches of pairs shrink to one row, whose texts are compared
                 with no others.
         """
-        if self.groups is None and self.rows_per_label is None:
-            return
         sizes = [len(rows) for rows in self.of_epoch(epoch)]
         if self.groups is None:
             reason = "`texts_per_label`: no batch is left that has another label"

@@ -186,7 +186,8 @@ def text_batches(
     rows, labels = preprocessor.training_rows(x, y, sample_weight)
     options = batch_size, token_budget, epochs.seed, shuffle, training
     batches = epoch_batches(preprocessor, x, rows, *options, y)
-    batches.report_left_out(epochs.epoch)
+    if batches.may_lack_rows:
+        batches.report_left_out(epochs.epoch)
     numbers = epochs.batches(batches)
     if share is not None:
         lengths = rows.sizes(padded=False).reshape(len(rows), -1).sum(axis=1)  # [n, K] -> [n]
