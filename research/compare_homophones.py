@@ -19,7 +19,6 @@ import os
 
 from absl import flags
 
-from bert_tf.inputs.long_texts import split_sentences
 from bert_tf.inputs.tables.tsv import read_lines, read_tsv
 from bert_tf.tools.common import result_files, tool
 
@@ -43,6 +42,7 @@ EXAMPLE = ("我忘带伞了", "我网袋散了")
 
 def main():
     from bert_tf import BertMaskedLM
+    from bert_tf.inputs.long_texts import split_sentences
     from bert_tf.text import jieba_segmenter
 
     segmenter = jieba_segmenter()
