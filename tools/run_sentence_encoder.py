@@ -10,7 +10,8 @@ the columns sentence1, sentence2 and score. The columns of --train_file depend o
     classification                   sentence1, sentence2, label
     contrastive, online_contrastive  sentence1, sentence2, label: 1 or 0
     cosine, cosent, angle            sentence1, sentence2, score
-    batch_hard_triplet               text, label
+    batch_hard_triplet               text, label; the same for batch_all_triplet and
+                                     batch_semi_hard_triplet
     ranking                          anchor, positive, any number of negatives: negative,
                                      negative_1, negative_2, …, in .jsonl files also a list of texts
     triplet                          anchor, positive, negative
@@ -51,8 +52,9 @@ from bert_tf.tools.common.training_run import TrainingBatches, TrainingRun
 
 PAIR_OBJECTIVES = ("angle", "contrastive", "cosent", "cosine", "online_contrastive")
 # The keys of `SENTENCE_LOSSES`, whose module imports TensorFlow.
-TEXT_OBJECTIVES = ("batch_hard_triplet", "classification", "margin_mse", "ranking", "triplet")
-OBJECTIVES = (*PAIR_OBJECTIVES, *TEXT_OBJECTIVES)
+BATCH_OBJECTIVES = ("batch_all_triplet", "batch_hard_triplet", "batch_semi_hard_triplet")
+TEXT_OBJECTIVES = ("classification", "margin_mse", "ranking", "triplet")
+OBJECTIVES = (*PAIR_OBJECTIVES, *BATCH_OBJECTIVES, *TEXT_OBJECTIVES)
 
 define_flags(f"""
     train_file (str): The file with the examples to train on.
@@ -71,11 +73,13 @@ define_flags(f"""
         cosine: the cosine of a pair; cosent and angle: the order of the pairs by their scores.
         ranking: to rank the positive above the other texts of the batch. triplet: to keep the
         negative farther away than the positive; batch_hard_triplet: the same with the hardest texts
-        of a batch, of which several should have the same label (--texts_per_label).
+        of a batch, of which several should have the same label (--texts_per_label);
+        batch_all_triplet: with all texts; batch_semi_hard_triplet: with the closest negatives that
+        are farther away than the positive.
         margin_mse: the differences between a cross-encoder's scores.
-    texts_per_label (int >= 2): With --objective=batch_hard_triplet: batches have several labels,
-        and each of them at least this often. An epoch lacks the texts that are left over. Default:
-        batches in any order.
+    texts_per_label (int >= 2): With the batch_ objectives: batches have several labels, and each of
+        them at least this often. An epoch lacks the texts that are left over. Default: batches in
+        any order.
     pairs_per_text (int >= 0, 0): For objectives on pairs: --train_file has single texts with a
         class. Each is paired with this number of texts of its class (label or score 1), and with as
         many of other classes (0). 0: the file has pairs.
@@ -111,8 +115,8 @@ define_flags(f"""
         1.
     distance (euclidean|cosine): The distance between vectors. Default: cosine for the contrastive
         objectives, euclidean for the triplets.
-    margin (float >= 1e-6): With --objective=triplet or batch_hard_triplet: how much farther away
-        the negative must be than the positive (default 1; 5). Contrastive: how far apart pairs with
+    margin (float >= 1e-6): With the objectives on triplets: how much farther away the negative must
+        be than the positive (default 1; of batches 5). Contrastive: how far apart pairs with
         label 0 should be (0.5). With --guide_dir: how much less similar than the positive a
         negative must be (0).
     pooling ({"|".join(POOLING_MODES)}): How the tokens of a text are pooled to its vector. Default:
@@ -169,11 +173,11 @@ def read_train_data():
         elif FLAGS.objective != "cosine":
             options = options_of("distance", "margin")
         return texts, np.array(names, np.float32), loss(**options)
-    if FLAGS.objective == "batch_hard_triplet":
+    if FLAGS.objective in BATCH_OBJECTIVES:
         texts, names = files.read_labelled_texts(FLAGS.train_file)
         _, labels = np.unique(list(map(str, names)), return_inverse=True)
         options = options_of("distance", "margin", "texts_per_label")
-        return texts, labels, losses.BatchHardTripletLoss(**options)
+        return texts, labels, getattr(losses, SENTENCE_LOSSES[FLAGS.objective])(**options)
     if FLAGS.objective == "margin_mse":
         texts, labels = files.read_scored_triplets(FLAGS.train_file)
         return texts, labels / FLAGS.score_scale, losses.MarginMSELoss(**options_of("similarity"))

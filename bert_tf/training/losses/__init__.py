@@ -7,7 +7,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         **dict.fromkeys(("AnglELoss", "CoSENTLoss"), ".score_losses"),
         **dict.fromkeys(("CosineRegressionLoss", "MarginMSELoss"), ".score_losses"),
-        **dict.fromkeys(("BatchHardTripletLoss", "TripletLoss"), ".triplet_losses"),
+        **dict.fromkeys(("BatchAllTripletLoss", "BatchHardTripletLoss"), ".triplet_losses"),
+        **dict.fromkeys(("BatchSemiHardTripletLoss", "TripletLoss"), ".triplet_losses"),
         "CachedMultipleNegativesRankingLoss": ".ranking_losses",
         "ClassificationLoss": ".classification_loss",
         **dict.fromkeys(("ContrastiveLoss", "OnlineContrastiveLoss"), ".contrastive_losses"),

@@ -20,7 +20,9 @@ from bert_tf.errors import UserError, require, user_error
 # The names of losses for `compile`, with the public names of their classes.
 SENTENCE_LOSSES = {
     "angle": "AnglELoss",
+    "batch_all_triplet": "BatchAllTripletLoss",
     "batch_hard_triplet": "BatchHardTripletLoss",
+    "batch_semi_hard_triplet": "BatchSemiHardTripletLoss",
     "classification": "ClassificationLoss",
     "contrastive": "ContrastiveLoss",
     "cosent": "CoSENTLoss",

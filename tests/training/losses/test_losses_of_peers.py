@@ -13,7 +13,9 @@ import tensorflow as tf
 from bert_tf.errors import DataError, UserError
 from bert_tf.training import (
     AnglELoss,
+    BatchAllTripletLoss,
     BatchHardTripletLoss,
+    BatchSemiHardTripletLoss,
     ContrastiveLoss,
     CoSENTLoss,
     MarginMSELoss,
@@ -24,6 +26,7 @@ from bert_tf.training import (
 SCORES = [0.1, 0.9, 0.5, 0.5, 0.0, 1.0]
 SAME = [1, 0, 1, 1, 0, 0]
 CLASSES = [0, 1, 0, 2, 1, 0]
+HALVES = [0, 0, 0, 1, 1, 1]
 TEACHER = np.random.default_rng(9).standard_normal([6, 3])
 TEACHER_OF_TWO = np.random.default_rng(9).standard_normal([6, 2])
 
@@ -45,6 +48,19 @@ CASES = {
     "hard, one class": (BatchHardTripletLoss(margin=1.0), 1, 5, [3] * 6, 1.0, 0.0),
     "soft": (BatchHardTripletLoss("cosine", None), 1, 5, CLASSES, 0.7494908, 0.3693924),
     "soft, L2": (BatchHardTripletLoss(margin=None), 1, 5, CLASSES, 1.1071306, 0.5827955),
+    "all": (BatchAllTripletLoss("cosine", 0.1), 1, 5, CLASSES, 0.4011027, 0.7833596),
+    "all, L2": (BatchAllTripletLoss(margin=1.0), 1, 5, CLASSES, 1.3610613, 0.7900918),
+    "all, halves": (BatchAllTripletLoss(margin=0.1), 1, 5, HALVES, 1.0246806, 0.5307183),
+    "all, one class": (BatchAllTripletLoss(margin=1.0), 1, 5, [3] * 6, 0.0, 0.0),
+    "semi-hard": (BatchSemiHardTripletLoss("cosine", 1.0), 1, 5, CLASSES, 0.6346813, 0.7547730),
+    "semi-hard, L2": (BatchSemiHardTripletLoss(margin=0.1), 1, 5, CLASSES, 0.0903388, 0.2458867),
+    "semi-hard, halves": (
+        *(BatchSemiHardTripletLoss("cosine", 0.1), 1, 5, HALVES, 0.1915764, 0.3688746),
+    ),
+    "semi-hard, one class": (
+        *(BatchSemiHardTripletLoss(margin=1.0), 1, 5, [3] * 6, 3.6592203, 0.6153210),
+    ),
+    "semi-hard, all classes": (BatchSemiHardTripletLoss(margin=1.0), 1, 5, range(6), 0.0, 0.0),
     "margin of one": (MarginMSELoss(), 3, 5, TEACHER_OF_TWO[:, 0], 4.2467473, 8.4982633),
     "margin [n, 1]": (MarginMSELoss(), 3, 5, TEACHER_OF_TWO[:, :1], 4.2467473, 8.4982633),
     "scores of two": (MarginMSELoss(), 3, 5, TEACHER_OF_TWO, 3.4447549, 7.6596591),
@@ -114,6 +130,7 @@ def test_hits_of_the_hardest_texts(distance):
         (lambda: OnlineContrastiveLoss(margin=0.0), UserError, "`margin` must be positive"),
         (lambda: BatchHardTripletLoss("dot"), UserError, "`distance` must be"),
         (lambda: BatchHardTripletLoss(margin=0.0), UserError, "`margin` must be positive, or None"),
+        (lambda: BatchAllTripletLoss(margin=None), UserError, "`margin` must be positive. Rec"),
         (
             lambda: CoSENTLoss().check_labels(np.zeros([3, 2])),
             *(UserError, r"`y` must be one number for each example.*\(3, 2\)"),
