@@ -20,6 +20,7 @@ from bert_tf import ops
 from bert_tf.base import keras_compat
 from bert_tf.base.files import scratch_directory, staged_files
 from bert_tf.base.optional_packages import require_package
+from bert_tf.base.regular_files import open_regular
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.models.serving_module import TOKENS, ServingModule
 from bert_tf.models.task_model import TaskModel
@@ -128,7 +129,8 @@ def write_tokenizer_and_labels(
     for name, content in contents.items():
         place = os.path.join(directory, name)
         if os.path.exists(place):
-            with open(place, encoding="utf-8", errors="replace", newline="") as file:
+            options = {"encoding": "utf-8", "errors": "replace", "newline": ""}
+            with open_regular(place, "r", **options) as file:
                 if file.read() != content:
                     expected = f"have no {name} of another model"
                     received = f"{place}. Write the model to a directory of its own."
