@@ -79,7 +79,7 @@ OPTIONS_WITH_A_FUNCTION = [{}, {"num_beams": 3}, {"do_sample": True, "num_return
 
 @pytest.mark.parametrize("options", OPTIONS_WITH_A_FUNCTION, ids=["greedy", "beams", "sampling"])
 def test_a_function_allows_what_the_sequences_do(options):
-    """As transformers calls it: with the number of the row and the tokens from the start on."""
+    """It is called with the number of the row and all tokens from the start, as in transformers."""
     model, sequences = TableModel(1), [[5, 6, 7], [5, 8], [9]]
     calls = set()
 

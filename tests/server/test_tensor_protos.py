@@ -45,7 +45,7 @@ def test_values_are_tensorflows(dtype, shape):
         array = array.reshape(shape)
     else:
         array = (values % 2 if dtype == tf.bool else values).astype(dtype.as_numpy_dtype)
-    # As lists of values, as tensor_content, and as this server writes them.
+    # They come as lists of values, as tensor_content, and as this server writes them.
     listed = tf.make_tensor_proto(array.tolist(), dtype=dtype, shape=shape)
     for proto in (listed, tf.make_tensor_proto(array, dtype=dtype), proto_of(array)):
         found = read(proto, dtype, tuple(shape))

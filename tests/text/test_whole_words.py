@@ -62,7 +62,7 @@ WORD_STARTS = {
 
 @pytest.mark.parametrize("case", WORD_STARTS)
 def test_words_of_a_vocabulary_with_spaces(case):
-    """Without this, the whole of a text without spaces would be masked as one word, or never."""
+    """A text without spaces must not be masked as one word, or never."""
     tokenizer = SubwordTokenizer(unigram_definition(PIECES))
     text, expected = WORD_STARTS[case]
     ids, units = whole_word_units(tokenizer, [text, "good", text])
