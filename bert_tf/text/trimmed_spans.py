@@ -23,7 +23,7 @@ class TrimmedSpans(PieceModel):
     Args:
         model: Finds the pieces, with spaces in their spans.
         pieces: The vocabulary.
-        space: What stands for a space in it.
+        space: The character that it has for a space.
         kept_ids: The ids of added tokens, whose spaces are those of the text.
         adds_space: Whether a space is added before text without one, so that a single one at the
             beginning of the first span stays.
