@@ -1,8 +1,8 @@
 """Converts between arrays and `TensorProto`s that a stranger may have sent.
 
-A `TensorProto` may announce more values than it holds, because its last value is also that of all that
-follow, and it may hold other types than tensors of a model. So its dtype, its shape and its size
-are checked before anything is made of it, and long lists are converted in steps, between which
+A `TensorProto` may announce more values than it holds, because all that follow its last value are
+equal to it, and it may hold other types than tensors of a model. So its dtype, its shape and its
+size are checked before anything is made of it, and long lists are converted in steps, between which
 other threads run.
 
 Reference: tensorflow/core/framework/tensor.proto; tensor.cc, `Tensor::FromProto`;
