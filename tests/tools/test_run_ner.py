@@ -209,3 +209,17 @@ def test_baseline(start):
     result = run("research.baseline_ner", *flags)
     assert result.returncode == 0, result.stderr
     assert "test_f1 = 1.000000" in result.stdout
+    # Next to a network that knows nothing.
+    options = {"labels": ["O", "B-X", "I-X"], "use_crf": True}
+    untrained = BertTokenClassifier.from_pretrained(start / "checkpoint", **options)
+    untrained.save_pretrained(start / "untrained")
+    flags = (
+        f"--data_dir={start}/data",
+        f"--crf={start}/baseline/model.crfsuite",
+        f"--model_dir={start}/untrained",
+        f"--output_dir={start}/both",
+        "--weights=0,9",
+    )
+    result = run("research.combine_taggers", *flags)
+    assert result.returncode == 0, result.stderr
+    assert "test_f1 = 1.000000" in result.stdout

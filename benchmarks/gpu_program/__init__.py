@@ -1,0 +1,1 @@
+"""What a training step becomes on a named GPU, found out on a machine without one."""

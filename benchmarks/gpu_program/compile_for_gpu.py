@@ -1,0 +1,89 @@
+"""Compiles a serialized HLO program for a GPU that is not there; runs with jax[cuda12] alone.
+
+    python compile_for_gpu.py TARGET SERIALIZED_HLO OPTIMIZED_TEXT
+
+TARGET is XLA's text of a `GpuTargetConfigProto`. The foreign functions of bert_tf are handlers that
+only answer what XLA asks of them while it compiles: their version, and that a CUDA graph may
+contain them.
+"""
+
+import ctypes
+import os
+import re
+import sys
+
+os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+# Without a GPU, XLA cannot time the variants of a matrix multiplication.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
+
+_METADATA = 1  # XLA_FFI_Extension_Metadata
+_COMMAND_BUFFER_COMPATIBLE = 1
+
+
+# These are the beginnings of the structures of xla/ffi/api/c_api.h.
+class Extension(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.c_void_p)]
+
+
+class Version(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("extension", ctypes.c_void_p),
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+    ]
+
+
+class Metadata(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("version", Version), ("traits", ctypes.c_uint32)]
+
+
+class MetadataExtension(ctypes.Structure):
+    _fields_ = [("base", Extension), ("metadata", ctypes.POINTER(Metadata))]
+
+
+class CallFrame(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("extension", ctypes.POINTER(Extension))]
+
+
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(CallFrame))
+def handler(frame):
+    extension = frame.contents.extension
+    if extension and extension.contents.type == _METADATA:
+        metadata = ctypes.cast(extension, ctypes.POINTER(MetadataExtension)).contents.metadata
+        metadata.contents.version.major, metadata.contents.version.minor = 0, 3
+        metadata.contents.traits = _COMMAND_BUFFER_COMPATIBLE
+    return None
+
+
+def main(target, source, result):
+    import jax
+    import numpy as np
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir import ir
+    from jax.experimental import topologies
+    from jaxlib import _jax, xla_client
+
+    with open(target) as file:
+        device = topologies.get_topology_desc(
+            platform="cuda", topology_name="gpu", target_config=file.read(), topology="1x1x1"
+        ).devices[0]
+    with open(source, "rb") as file:
+        program = file.read()
+    for name in set(re.findall(rb"BertTf>\w+", program)):
+        capsule = jax.ffi.pycapsule(ctypes.cast(handler, ctypes.c_void_p).value)
+        jax.ffi.register_ffi_target(name.decode(), capsule, platform="CUDA")
+    options = xla_client.CompileOptions()
+    options.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
+    with mlir.make_ir_context():
+        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
+        text = module.operation.get_asm(print_generic_op_form=True)
+        # StableHLO has no copy.
+        module = ir.Module.parse(text.replace('"mhlo.copy"', '"stablehlo.convert"'))
+    program = device.client.compile(module, _jax.DeviceList((device,)), options)
+    with open(result, "w") as file:
+        file.write("\n".join(part.to_string() for part in program.hlo_modules()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,94 @@
+"""The pre-training step of BERT, traced as on a GPU: its executed operations, and its HLO."""
+
+import collections
+import contextlib
+from unittest import mock
+
+import keras
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.ops import native
+
+from .. import workloads
+
+# Operations that launch no kernel: their results are known on the host, or share a buffer.
+_WITHOUT_KERNEL = (
+    "Const", "Identity", "IdentityN", "NoOp", "Placeholder", "VarHandleOp", "Arg", "_Arg",
+    "_Retval", "StopGradient", "PreventGradient", "Reshape", "ExpandDims", "Squeeze", "Shape",
+    "StridedSlice", "Pack", "BroadcastGradientArgs", "Size", "ReadVariableOp", "Prod", "ShapeN",
+    "VariableShape", "Assert", "Switch", "Merge",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def as_on_a_gpu(ops: str):
+    """Ops without a GPU kernel use plain TensorFlow, although this machine has no GPU."""
+    used = native.used_library
+
+    def used_on_a_gpu(runs_on_gpu=True):
+        return used(runs_on_gpu) if runs_on_gpu else None
+
+    with native.backend(ops), mock.patch.object(native, "used_library", used_on_a_gpu):
+        yield
+
+
+class Step:
+    """A training step of `BertPretrainer` in mixed_bfloat16 on batches without padding."""
+
+    def __init__(self, ops: str, num_hidden_layers: int, batch: int, length: int):
+        self.ops = ops
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        try:
+            config = bert_tf.BertConfig(num_hidden_layers=num_hidden_layers)
+            self.model = bert_tf.BertPretrainer(bert_tf.BertBackbone(config))
+        finally:
+            keras.config.set_dtype_policy("float32")
+        self.optimizer = bert_tf.training.AdamWeightDecay(1e-4)
+        workload = workloads.Workload.dense(batch, length)
+        (arrays,) = workloads.batches(workload, None, config.vocab_size, training=True)
+        labels = ("masked_ids", "masked_weights", "next_sentence_labels")
+        inputs = (*workloads.ENCODER_INPUTS, "masked_positions")
+        self.data = tuple(
+            {name: tf.constant(arrays[name]) for name in names} for names in (inputs, labels)
+        )
+        with as_on_a_gpu(ops):
+            self.model({name: value[:1] for name, value in self.data[0].items()})
+        self.optimizer.build(self.model.trainable_variables)
+
+    def executed_operations(self) -> collections.Counter:
+        """Counts the operations of a step that launch a kernel, by type, without XLA."""
+        from tensorflow.core.protobuf import config_pb2
+        from tensorflow.python.framework import meta_graph
+        from tensorflow.python.grappler import tf_optimizer
+
+        self.model.compile(self.optimizer)
+        specs = tf.nest.map_structure(
+            lambda value: tf.TensorSpec([None, *value.shape[1:]], value.dtype), self.data
+        )
+        with as_on_a_gpu(self.ops):
+            graph = tf.function(self.model.train_step).get_concrete_function(specs).graph
+        described = meta_graph.create_meta_graph_def(graph=graph)
+        wanted = described.collection_def["train_op"].node_list.value
+        wanted.extend(output.name for output in graph.outputs)
+        wanted.extend(operation.name for operation in graph.control_outputs)
+        optimized = tf_optimizer.OptimizeGraph(config_pb2.ConfigProto(), described)
+        functions = {part.signature.name: part for part in optimized.library.function}
+        counts = collections.Counter()
+
+        def count(nodes):
+            for node in nodes:
+                if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
+                    count(functions[node.attr["f"].func.name].node_def)
+                elif node.op not in _WITHOUT_KERNEL:
+                    counts[node.op] += 1
+
+        count(optimized.node)
+        return counts
+
+    def serialized_hlo(self) -> bytes:
+        """Returns the program that TensorFlow gives to XLA, as a serialized `HloModuleProto`."""
+        self.model.compile(self.optimizer, jit_compile=True)
+        compiled = tf.function(self.model.train_step, jit_compile=True)
+        with as_on_a_gpu(self.ops):
+            return compiled.experimental_get_compiler_ir(self.data)(stage="hlo_serialized")
