@@ -67,6 +67,7 @@ class Batcher:
         self._loop = asyncio.get_running_loop()
         # An executor takes ten times as long to hand a batch over.
         self._batches: queue.SimpleQueue[list | None] = queue.SimpleQueue()
+        self._ended = asyncio.Event()  # whether the thread needs the event loop no more
         threading.Thread(target=self._compute_all, name="batch", daemon=True).start()
         self._is_computing = False
         self._timer: asyncio.TimerHandle | None = None  # of the next batch
@@ -102,10 +103,14 @@ class Batcher:
         return len(self._queue)
 
     async def close(self) -> None:
-        """Stops the thread; no request may be waiting."""
+        """Stops the thread; no request may be waiting.
+
+        A batch may be computed until then, whose clients have disconnected.
+        """
         if self._timer is not None:
             self._timer.cancel()
-        self._batches.put(None)  # the clients of the last batch have disconnected
+        self._batches.put(None)
+        await self._ended.wait()
         self.model = None
 
     def _request(self, signature, arrays, rows):
@@ -182,6 +187,7 @@ class Batcher:
         while (batch := self._batches.get()) is not None:
             self._compute(batch)
             del batch  # it would be kept until the next one comes
+        self._loop.call_soon_threadsafe(self._ended.set)
 
     def _compute(self, batch):
         """Computes a batch in the thread, and hands the outputs to the event loop."""

@@ -212,8 +212,11 @@ def test_deadline_full_queue_and_clients_that_left(model):
         await _until(lambda: batcher.waiting == 1)
         gone.cancel()
         await _until(lambda: batcher.waiting == 0)
+        closing = asyncio.ensure_future(batcher.close())
+        await asyncio.sleep(0)
+        assert not closing.done()  # while the first batch is computed
         model.free.set()
-        await batcher.close()
+        await closing
 
     asyncio.run(scenario())
     assert model.batches == [[b"first"]]
