@@ -115,6 +115,7 @@ def _example(values, max_text_length):
 
 
 def _fill(feature, name, values, max_text_length):
+    name = name[:100]  # in errors
     kinds = {_kind(name, value) for value in values}
     if len(kinds) > 1:
         raise invalid(
@@ -149,19 +150,24 @@ def read_classes(outputs: Mapping[str, np.ndarray], labels: Sequence[str]) -> Cl
     """Returns the result of `CLASSIFY`; `labels` are those of the model's description.
 
     Raises:
-        RequestError: If the outputs are not `[B, C]`.
+        RequestError: If the outputs are not `[B, C]`, or have other dtypes.
     """
     classes, scores = outputs.get("classes"), outputs.get("scores", outputs.get("probabilities"))
-    for array in (classes, scores):
-        if array is not None and array.ndim != 2:
-            shape = list(array.shape)
-            raise invalid(f"Expected Tensor shape: [batch_size num_classes] but got {shape}")
+    scores = np.zeros(classes.shape, np.float32) if scores is None else scores
+    if scores.ndim != 2 or (classes is not None and classes.shape != scores.shape):
+        shapes = [list(array.shape) for array in (classes, scores) if array is not None]
+        raise invalid(
+            "Expected Tensor shape: [batch_size num_classes] but got "
+            f"{' and '.join(map(str, shapes))}"
+        )
+    if scores.dtype.kind == "O" or (classes is not None and classes.dtype.kind != "O"):
+        raise invalid("Expected strings as classes and numbers as scores but got other dtypes")
     if classes is not None:
         names = [[label.decode("utf-8", "replace") for label in row] for row in classes.tolist()]
     else:
         known = list(labels) if len(labels) == scores.shape[1] else [""] * scores.shape[1]
         names = [known] * len(scores)
-    return Classes(names, np.zeros(classes.shape, np.float32) if scores is None else scores)
+    return Classes(names, scores)
 
 
 def read_numbers(outputs: Mapping[str, np.ndarray]) -> np.ndarray:

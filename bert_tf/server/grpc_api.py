@@ -31,15 +31,16 @@ from bert_tf.server.example_requests import (
 )
 from bert_tf.server.limits import Hold
 from bert_tf.server.message_size import count_fields
-from bert_tf.server.model_requests import LARGE_BODY, ModelRequests, find_signature
-from bert_tf.server.tensor_protos import arrays_of_protos, proto_of
+from bert_tf.server.model_requests import LARGE_BODY, SMALL, ModelRequests, find_signature
+from bert_tf.server.tensor_protos import announced_bytes, arrays_of_protos, proto_of
 
 Method = Callable[[bytes, Hold], Awaitable[bytes]]  # answers the message of a request
 PURPOSE = "--grpc_port"
 PREDICTION, MODEL = "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService"
 _SIGNATURES = "signature_def"  # the only metadata that there is
-# An answer exists as arrays, as a message and as its bytes until it is written.
-_COPIES_OF_ANSWER = 3
+# An answer exists as arrays, as a message and as its bytes until it is written. A message for each
+# number, as `Classify` and `Regress` have it, takes 100 bytes.
+_COPIES_OF_ANSWER, _COPIES_OF_NUMBERS = 3, 25
 
 
 class GrpcApi:
@@ -88,7 +89,10 @@ class GrpcApi:
                 answer.outputs[name].CopyFrom(proto_of(outputs[name]))
             return answer.SerializeToString()
 
-        return await self._computed(api.PredictRequest, body, hold, read, write)
+        def announced(request):
+            return announced_bytes(request.inputs)
+
+        return await self._computed(api.PredictRequest, body, hold, read, write, announced)
 
     async def _classify(self, body, hold):
         api = self._apis["classification"]
@@ -96,9 +100,9 @@ class GrpcApi:
         def write(outputs, labels, spec):
             answer = api.ClassificationResponse(model_spec=spec)
             found = read_classes(outputs, labels)
-            for names, scores in zip(found.labels, found.scores.tolist(), strict=True):
+            for names, scores in zip(found.labels, found.scores, strict=True):
                 classes = answer.result.classifications.add().classes
-                for label, score in zip(names, scores, strict=True):
+                for label, score in zip(names, scores.tolist(), strict=True):
                     classes.add(label=label, score=score)
             return answer.SerializeToString()
 
@@ -135,11 +139,12 @@ class GrpcApi:
 
         return read
 
-    async def _computed(self, kind, body, hold, read, write):
+    async def _computed(self, kind, body, hold, read, write, announced=lambda request: 0):
         """Answers a request to compute.
 
         `read(request, model)` returns a `CheckedRequest` and what `write` needs of the request;
-        `write(outputs, needed, model_spec)` returns the bytes of the answer.
+        `write(outputs, needed, model_spec)` returns the bytes of the answer. `announced(request)`
+        returns about how many bytes `read` makes of a small body, if they may be more.
         """
         size = len(body)
         with contextlib.ExitStack() as used:
@@ -147,13 +152,15 @@ class GrpcApi:
                 request = await self._parsed(kind, body)
                 del body
                 version = used.enter_context(self._version_of(request))
+                size = size if size > SMALL else announced(request)
                 checked, needed = await self._requests.decoded(size, read, request, version.model)
                 spec = _spec_of(request, version, checked.signature.name)
                 del request
             computed = self._requests.compute(version, checked, hold)
             del checked
             outputs, held = await computed
-            hold(_COPIES_OF_ANSWER * held)
+            is_array = kind is self._apis["predict"].PredictRequest
+            hold((_COPIES_OF_ANSWER if is_array else _COPIES_OF_NUMBERS) * held)
             return await self._requests.converted(held, write, outputs, needed, spec)
 
     async def _metadata(self, body, hold):
@@ -187,7 +194,10 @@ class GrpcApi:
         return await self._requests.decoded(len(body), parse_message, kind, body, most)
 
     def _version_of(self, request):
-        return self._requests.version_of(*_version_in(request))
+        name, *version = _version_in(request)
+        if not name:
+            raise invalid("ModelSpec has no name specified.")
+        return self._requests.version_of(name, *version)
 
 
 async def _refuse(body, hold):
@@ -201,7 +211,8 @@ def parse_message(kind: type, body: bytes, most: int) -> Any:
     Raises:
         RequestError: If its bytes are another, or it has more than `most` fields.
     """
-    if count_fields(body, kind.DESCRIPTOR, most) > most:
+    # A field has at least two bytes.
+    if len(body) > 2 * most and count_fields(body, kind.DESCRIPTOR, most) > most:
         message = f"The message must have at most {most} fields. Received: more."
         raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, flag="max_elements")
     try:

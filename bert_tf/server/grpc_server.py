@@ -1,14 +1,16 @@
 """The gRPC server: who may send requests, how many, and what is counted.
 
 A message is read only when there is room for one of the largest size, so that clients that announce
-large ones do not use up the memory: until then gRPC keeps the first bytes of each. Compressed
-messages are refused, because gRPC would decompress them before it looks at their size.
+large ones do not use up the memory: until then gRPC keeps the first bytes of each. A client that
+sends slowly gives its room to one that waits. Compressed messages are refused, because gRPC would
+decompress them before it looks at their size.
 
 Reference: grpc/include/grpc/impl/channel_arg_names.h; grpc/doc/health-checking.md.
 """
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -41,6 +43,7 @@ _SERVICES = ("", PREDICTION, MODEL)  # of which health is known; the first is th
 _MOST_PROBES = 64  # health checks at a time
 _MOST_WATCHERS = 32  # of them, those that wait until the server stops
 _READ_PROBES = 16  # of which messages are read at a time
+_SLOW_SECONDS = 2.0  # after which a message that is read gives its place to one that waits
 _MOST_MESSAGE = 1000  # bytes of the message of an error, which is sent in a header
 _UNCOMPRESSED = 1  # the bit of GRPC_COMPRESS_NONE
 _ANSWER_SECONDS = 1.0  # at shutdown, for answers that are being sent
@@ -83,9 +86,10 @@ class GrpcServer:
         self._grpc = require_package("grpc", PURPOSE)
         self._api, self._access, self._limits = api, access, limits
         self._memory, self._users, self._metrics, self._stop = memory, users, metrics, stop
-        self._reading = asyncio.Semaphore(max(1, limits.max_buffered // limits.max_body))
-        self._reading_probes = asyncio.Semaphore(_READ_PROBES)
+        self._reading = _Places(max(1, limits.max_buffered // limits.max_body))
+        self._reading_probes = _Places(_READ_PROBES)
         self._running = self._watchers = self.answered = self.port = 0
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_of_the_server)
 
     def bind(self, host: str, port: int, max_connections: int) -> None:
         """Binds the port; 0 chooses a free one.
@@ -178,12 +182,11 @@ class GrpcServer:
         finally:
             self._running -= 1
 
-    async def _read(self, context, slots, hold):
+    async def _read(self, context, places, hold):
         """Reads the message of a request as soon as there is room for it."""
-
         late = HTTPStatus.REQUEST_TIMEOUT, "The message did not arrive"
-        with _deadline(self._limits.read_timeout, *late, flag="read_timeout_seconds"):
-            async with slots:
+        with _deadline(self._limits.read_timeout, *late, flag="read_timeout_seconds") as end:
+            async with places.taken(end):
                 body = await context.read()
                 if body is self._grpc.aio.EOF:
                     raise invalid("The request must have a message. Received: none")
@@ -240,24 +243,73 @@ class GrpcServer:
         await context.abort(self._code(error), shown)
 
 
+def _is_of_the_server(record):
+    """Returns whether a line of gRPC's log is not about the bytes of a client's metadata."""
+    return "Invalid encoding" not in str(record.msg)
+
+
+class _Places:
+    """The places of the messages that are read at a time."""
+
+    def __init__(self, count):
+        self._free = asyncio.Semaphore(count)
+        self._waiting = 0
+        # The functions that end messages: those that are slow, oldest first, and those that end.
+        self._slow, self._ending = [], set()
+
+    @contextlib.asynccontextmanager
+    async def taken(self, end):
+        """Waits for a place, if necessary that of a slow message, and keeps it for the block.
+
+        `end` raises an error in the block, if the message becomes slow and another waits.
+        """
+        self._waiting += 1
+        try:
+            self._make_room()
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+        timer = asyncio.get_running_loop().call_later(_SLOW_SECONDS, self._is_slow, end)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if end in self._slow:
+                self._slow.remove(end)
+            self._ending.discard(end)
+            self._free.release()
+
+    def _is_slow(self, end):
+        self._slow.append(end)
+        self._make_room()
+
+    def _make_room(self):
+        while self._free.locked() and self._slow and self._waiting > len(self._ending):
+            message = f"The message did not arrive within {_SLOW_SECONDS:g} seconds, and others "
+            self._ending.add(end := self._slow.pop(0))
+            end(RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{message}wait. Try again later."))
+
+
 @contextlib.contextmanager
 def _deadline(seconds, status, message, flag):
-    """Raises a `RequestError` if the block takes longer; `asyncio.wait_for` would make a task."""
-    task, is_late = asyncio.current_task(), False
+    """Raises a `RequestError` if the block takes longer; `asyncio.wait_for` would make a task.
 
-    def cancel():
-        nonlocal is_late
-        is_late = True
+    Yields a function that raises another one in the block.
+    """
+    task, reason = asyncio.current_task(), None
+
+    def end(error):
+        nonlocal reason
+        reason = reason or error
         task.cancel()
 
-    timer = asyncio.get_running_loop().call_later(seconds, cancel)
+    late = RequestError(status, f"{message} within {seconds:g} seconds.", flag=flag)
+    timer = asyncio.get_running_loop().call_later(seconds, end, late)
     try:
-        yield
+        yield end
     except asyncio.CancelledError:
-        if is_late:
-            raise RequestError(
-                status, f"{message} within {seconds:g} seconds.", flag=flag
-            ) from None
+        if reason is not None:
+            raise reason from None
         raise
     finally:
         timer.cancel()

@@ -123,9 +123,9 @@ class RestApi:
             body_size = len(body)
             read = self._requests.decoded(body_size, self._read, target.action, body, version)
             del body
-            request, parts_of = await read
-            computed = self._requests.compute(version, request, hold)
-            del request
+            checked, parts_of = await read
+            computed = self._requests.compute(version, checked, hold)
+            del checked
             outputs, held = await computed
             parts = await self._requests.converted(held, parts_of, outputs)
             if held > _LARGE_ANSWER:

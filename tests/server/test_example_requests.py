@@ -3,12 +3,15 @@
 import asyncio
 import json
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.inputs import TOKEN_BUDGET
 from bert_tf.server.batcher import Batcher
 from bert_tf.server.errors import RequestError
+from bert_tf.server.example_requests import read_classes
+from bert_tf.server.grpc_api import GrpcApi
 from bert_tf.server.limits import Limits, Memory
 from bert_tf.server.metrics import Metrics
 from bert_tf.server.model_requests import ModelRequests
@@ -61,15 +64,26 @@ def path(tmp_path_factory):
     return path
 
 
-def answers(path, *requests):
-    """What REST answers to `(action, document)`, or the RequestError."""
+def served(path, ask):
+    """What a coroutine function of `ModelRequests` returns."""
     limits = Limits(max_rows=4, max_body=2000, max_text_length=500)
 
     async def run():
-        make = Batcher, TOKEN_BUDGET, 0.0, limits, Metrics()
-        versions = ModelVersions("served", path, lambda model: make[0](model, *make[1:]))
+        queue = TOKEN_BUDGET, 0.0, limits, Metrics()
+        versions = ModelVersions("served", path, lambda model: Batcher(model, *queue))
         await versions.load_first()
-        api = RestApi(ModelRequests(versions, limits))
+        found = await ask(ModelRequests(versions, limits))
+        await versions.close()
+        return found
+
+    return asyncio.run(run())
+
+
+def answers(path, *requests):
+    """What REST answers to `(action, document)`, or the RequestError."""
+
+    async def ask(model_requests):
+        api, limits = RestApi(model_requests), model_requests.limits
         found = []
         for action, document in requests:
             with Memory(limits.max_buffered).share() as hold:
@@ -78,10 +92,9 @@ def answers(path, *requests):
                     found.append(json.loads(await api.answer(target, Body(document), hold)))
                 except RequestError as error:
                     found.append(error)
-        await versions.close()
         return found
 
-    return asyncio.run(run())
+    return served(path, ask)
 
 
 def test_results(path):
@@ -120,6 +133,7 @@ REFUSED = [
     ("classify", {"examples": [ONE] * 5}, "at most 4 rows"),
     ("classify", {"context": {"c": "a" * 480}, "examples": [ONE] * 4}, "a context for each"),
     ("classify", {"examples": [{"c": "a" * 490, **ONE}]}, "at most 500 characters"),
+    ("classify", {"examples": [{"x" * 500: None}]}, "x" * 100 + " has element"),
     ("classify", {"signature_name": 1, "examples": [ONE]}, "must be a string"),
     ("classify", {"signature_name": "no", "examples": [ONE]}, "not found in signature"),
     ("classify", {"signature_name": "regress", "examples": [ONE]}, "an output classes or scores"),
@@ -134,3 +148,46 @@ def test_refused(path):
     for (_action, document, message), error in zip(REFUSED, found, strict=True):
         assert isinstance(error, RequestError), (document, error)
         assert error.status in (400, 413) and message.replace("\\", "") in error.message, document
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({"classes": [["a", "b"]], "scores": [[0.5, 0.5, 0.0]]}, "[1, 2] and [1, 3]"),
+        ({"probabilities": [0.5]}, "num_classes] but got [1]"),
+        ({"classes": [["a"]], "scores": [["b"]]}, "numbers as scores"),
+        ({"classes": [[1]], "scores": [[0.5]]}, "strings as classes"),
+    ],
+)
+def test_outputs_that_are_no_classes(outputs, message):
+    """A model of a stranger may have any."""
+    kinds = {str: object, int: np.int32, float: np.float32}
+    arrays = {}
+    for name, values in outputs.items():
+        array = np.array(values)
+        arrays[name] = array.astype(kinds[type(array.flat[0].item())])
+    with pytest.raises(RequestError) as error:
+        read_classes(arrays, [])
+    assert message in error.value.message
+
+
+def test_memory_of_an_answer_of_grpc(path):
+    """Each class is a message, of about 100 bytes."""
+    pytest.importorskip("tensorflow_serving", reason="needs tensorflow-serving-api")
+    from tensorflow_serving.apis import classification_pb2
+
+    request, held = classification_pb2.ClassificationRequest(), []
+    request.model_spec.name = "served"
+    for x in ([1.0, 2.5], [0.5, 0.25]):
+        example = request.input.example_list.examples.add()
+        example.features.feature["x"].float_list.value.extend(x)
+    request.model_spec.signature_name = "scores"
+
+    async def ask(requests):
+        _, classify = GrpcApi(requests).methods["/tensorflow.serving.PredictionService/Classify"]
+        return await classify(request.SerializeToString(), held.append)
+
+    answer = classification_pb2.ClassificationResponse.FromString(served(path, ask))
+    scores = [[c.score for c in row.classes] for row in answer.result.classifications]
+    assert scores == [[1.0, 2.5], [0.5, 0.25]]
+    assert max(held) >= 100 * 4

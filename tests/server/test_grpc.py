@@ -3,6 +3,7 @@
 import contextlib
 import re
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -189,6 +190,7 @@ def proto(dtype=tf.string, dims=(1,), **values):
 
 # The request, its code and a part of the message.
 REFUSED = {
+    "no name": (request_of(name=""), "INVALID_ARGUMENT", "no name specified"),
     "name": (
         request_of(name="other"),
         "NOT_FOUND",
@@ -272,6 +274,25 @@ def test_a_message_that_does_not_come(channel):
     code, message = refusal(channel.stream_unary(PREDICT), messages())
     come.set()
     assert (code, message[-28:]) == ("DEADLINE_EXCEEDED", " See --read_timeout_seconds.")
+
+
+def test_a_slow_message_gives_its_place_to_one_that_waits(exported):
+    flags = ("--grpc_port=0", "--max_body_bytes=100000", "--max_buffered_bytes=100000")  # one place
+    come = threading.Event()
+
+    def messages():
+        come.wait(PATIENCE)
+        return
+        yield
+
+    with ServerProcess(exported, *flags) as server, channel_to(server) as channel:
+        slow = channel.stream_unary(PREDICT).future(messages(), timeout=PATIENCE)
+        while not server.metric("bert_tf_requests_in_progress"):
+            time.sleep(0.01)
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        assert outputs_of(stub, request_of())
+        assert slow.code().name == "UNAVAILABLE" and "others wait" in slow.details()
+        come.set()
 
 
 def test_metrics(both, stub):

@@ -9,7 +9,7 @@ from tensorflow.core.framework import tensor_pb2
 from bert_tf.server.errors import RequestError
 from bert_tf.server.limits import Limits
 from bert_tf.server.signatures import Signature, TensorSpec
-from bert_tf.server.tensor_protos import arrays_of_protos, proto_of
+from bert_tf.server.tensor_protos import announced_bytes, arrays_of_protos, proto_of
 
 Proto = tensor_pb2.TensorProto
 LIMITS = Limits(max_body=4096, max_text_length=10, max_elements=100)
@@ -65,7 +65,9 @@ def test_the_last_value_stands_for_the_rest(dtype, field):
     found = read(proto_with(dtype, [2, 3], **{field: [4, 5]}), dtype)
     assert found.tolist() == [[4, 5, 5], [5, 5, 5]]
     assert read(proto_with(dtype, [2]), dtype).tolist() == [0, 0]  # as in TensorFlow's C++
-    assert read(proto_with(tf.string, [2], string_val=[b"a"]), tf.string).tolist() == [b"a"] * 2
+    strings = read(proto_with(tf.string, [3], string_val=[b"b", b"a\0"]), tf.string)
+    assert strings.tolist() == [b"b", b"a\0", b"a\0"]
+    assert strings[1] is strings[2]  # otherwise 100 kB could become 6 GB
 
 
 HOSTILE = {
@@ -110,6 +112,11 @@ def test_unknown_rank_and_bytes_that_are_no_bool():
     found = read(proto_with(tf.bool, [3], tensor_content=b"\0\2\xff"), tf.bool)
     assert found.view(np.uint8).tolist() == [0, 1, 1]
     assert read(proto_with(tf.string, [1], string_val=[b"\xff"]), tf.string, name="examples")[0]
+
+
+def test_announced_bytes():
+    large = proto_with(tf.string, [2**20, 3], string_val=[b"a"])
+    assert announced_bytes({"x": large, "y": proto_with(tf.bool, [])}) == 8 * (3 * 2**20 + 1)
 
 
 def test_names():
