@@ -29,7 +29,9 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.errors import ConfigError, UserError, require
-from bert_tf.families.file_values import DECODER_KEYS, fields_of_file
+from bert_tf.families import file_values
+from bert_tf.families.family import LARGE
+from bert_tf.families.file_values import ACTIVATION_NAMES, EXACT_GELU, TF1_KEY
 from bert_tf.families.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES
 from bert_tf.families.pruned_heads import checked_pruned_heads
 
@@ -49,26 +51,6 @@ PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
 # The logit of a class that an example does not have: an answer cannot start at padding.
 PADDING_LOGIT = -1e9
 
-# Names in configuration files -> the name used here, an entry in layers/activation.py.
-ACTIVATION_NAMES = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_new",
-    "gelu_pytorch_tanh": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "quick_gelu": "quick_gelu",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
-# Keys that only Hugging Face writes. One of them shows that it wrote the file.
-_HUGGINGFACE_KEYS = {
-    "model_type",
-    "architectures",
-    "transformers_version",
-    "layer_norm_eps",
-    "_name_or_path",
-}
 # What tells a token its place: a learned vector that is added to its embedding, rotations of
 # queries and keys (Su et al. 2021, arXiv 2104.09864), scores of distances (DeBERTa), a number
 # for each distance (Press et al. 2022, 2108.12409), or nothing (static embeddings).
@@ -76,10 +58,6 @@ ABSOLUTE, ROTARY, DISENTANGLED, ALIBI = "absolute", "rotary", "disentangled", "a
 NO_POSITIONS = "none"
 _POSITIONS = one_of(ABSOLUTE, ROTARY, DISENTANGLED, ALIBI, NO_POSITIONS)
 _TIED = "tie_word_embeddings"
-# The key for values that google-research/bert's file has no keys for.
-_TF1_KEY = "bert_tf_config"
-_TF1_DEFAULTS = {"hidden_act": "gelu", "type_vocab_size": 16}  # google-research/bert modeling.py
-_TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
 _SIZE = integer(least=1)
 _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
@@ -331,10 +309,7 @@ class BertConfig:
     @classmethod
     def large(cls, **changes) -> "BertConfig":
         """Returns BERT-large, uncased (L=24, H=1024, N=16, F=4096), with `changes`."""
-        large = dict(
-            hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
-        )
-        return cls(**{**large, **changes})
+        return cls(**{**LARGE, **changes})
 
     @classmethod
     def modern(cls, **changes) -> "BertConfig":
@@ -382,8 +357,8 @@ class BertConfig:
             raise ConfigError(f"{path} must be a BERT configuration. Received: no such file.")
         values = read_json(path, _FILE, ConfigError)
         if allow_decoder:
-            values = {key: values[key] for key in values if key not in DECODER_KEYS}
-        is_huggingface = os.path.basename(path) == "config.json" or _HUGGINGFACE_KEYS & set(values)
+            values = {key: values[key] for key in values if key not in file_values.DECODER_KEYS}
+        is_huggingface = file_values.is_huggingfaces(path, values)
         if defaults is not None and defaults.model_type != BERT:
             is_huggingface = True
         return cls._from_values(path, values, is_huggingface, defaults)
@@ -406,7 +381,7 @@ class BertConfig:
     @classmethod
     def _from_values(cls, place, values, is_huggingface, defaults=None) -> "BertConfig":
         try:
-            values = fields_of_file(values, _LACKABLE_FIELDS, SWITCHES, defaults)
+            values = file_values.fields_of_file(values, _LACKABLE_FIELDS, SWITCHES, defaults)
             return cls._from_named(values, is_huggingface, defaults)
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from None
@@ -416,17 +391,11 @@ class BertConfig:
         fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in fields}
         if not is_huggingface:
-            if "vocab_size" not in values:
-                raise ConfigError(f"`vocab_size` must be given. Received: keys={sorted(values)}.")
-            known = {**(_TF1_DEFAULTS if defaults is None else {}), **known}
-            if known.get("hidden_act") == "gelu" and not values.get("bert_tf_exact_gelu"):
-                # Matches google-research/bert: its "gelu" is the tanh approximation.
-                known["hidden_act"] = "gelu_new"
-            own = values.get(_TF1_KEY) or {}
-            known.update({key: own[key] for key in (*_TF1_FIELDS, *SWITCHES) if key in own})
+            own = (*_TF1_FIELDS, *SWITCHES)
+            known = file_values.fields_of_tf1(values, known, own, has_defaults=defaults is not None)
         if defaults is not None:
             return dataclasses.replace(defaults, **known)
-        ours = fields | set(_OWN_KEYS)
+        ours = fields | set(_TF1_KEYS)
         return cls(**known, extra={key: values[key] for key in values if key not in ours})
 
     def to_dict(self) -> dict[str, Any]:
@@ -459,18 +428,7 @@ class BertConfig:
         In that file, "gelu" is the tanh form. `from_json_file` reads two keys that the original
         ignores: `bert_tf_exact_gelu`, if `hidden_act` is "gelu" (erf), and `bert_tf_config`.
         """
-        values, defaults = self.to_dict(), BertConfig().to_dict()
-        values.pop("extra")
-        own = {name: values.pop(name) for name in _TF1_FIELDS if name in values}
-        own = {name: value for name, value in own.items() if value != defaults.get(name)}
-        if own:
-            values[_TF1_KEY] = own
-        values.update({key: self.extra[key] for key in _TF1_EXTRA if key in self.extra})
-        if self.hidden_act == "gelu":
-            values["bert_tf_exact_gelu"] = True
-        elif self.hidden_act == "gelu_new":
-            values["hidden_act"] = "gelu"
-        return values
+        return file_values.values_of_tf1(self.to_dict(), BertConfig().to_dict(), _TF1_FIELDS)
 
 
 def _group(name: str) -> tuple[str, ...]:
@@ -506,9 +464,9 @@ _LACKABLE_FIELDS["position_embedding_type"] = optional(text())
 _OWN_FIELDS = {
     name: _LACKABLE_FIELDS[name] for name in (*_TF1_FIELDS, *SWITCHES) if name in _LACKABLE_FIELDS
 }
-_OWN_KEYS = {_TF1_KEY: optional(object_of(_OWN_FIELDS)), "bert_tf_exact_gelu": optional(FLAG)}
+_TF1_KEYS = {TF1_KEY: optional(object_of(_OWN_FIELDS)), EXACT_GELU: optional(FLAG)}
 # config.json and bert_config.json.
-_FILE = object_of({**_LACKABLE_FIELDS, **_EXTRA, **_OWN_KEYS})
+_FILE = object_of({**_LACKABLE_FIELDS, **_EXTRA, **_TF1_KEYS})
 
 
 @functools.cache

@@ -4,6 +4,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+# The sizes of BERT-large.
+LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
 _ATTRIBUTE_MAP = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 
 

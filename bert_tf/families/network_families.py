@@ -12,7 +12,7 @@ from typing import Any
 from bert_tf.families.alibi import JINA_BERT, MOSAIC_BERT, alibi_family
 from bert_tf.families.deberta import DEBERTA, DEBERTA_V2
 from bert_tf.families.ernie import ERNIE
-from bert_tf.families.family import Family
+from bert_tf.families.family import LARGE, Family
 from bert_tf.families.modernbert import MODERNBERT
 from bert_tf.families.rotary import EUROBERT, GTE, JINA_EMBEDDINGS_V3, NEW, NOMIC_BERT, ROFORMER
 
@@ -26,15 +26,7 @@ FAMILIES = {
     BERT: Family(only={"num_hidden_groups": None, "inner_group_num": None}),
     BERT_GENERATION: Family(
         "BertGeneration",
-        defaults={
-            "vocab_size": 50358,
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-            "bos_token_id": 2,
-            "eos_token_id": 1,
-        },
+        defaults={"vocab_size": 50358, **LARGE, "bos_token_id": 2, "eos_token_id": 1},
         # Matches transformers: BertGeneration ignores a `type_vocab_size`.
         fixed={"type_vocab_size": 0},
     ),
@@ -117,13 +109,7 @@ FAMILIES = {
     ),
     "megatron-bert": Family(
         "MegatronBert",
-        defaults={
-            "vocab_size": 29056,
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-        },
+        defaults={"vocab_size": 29056, **LARGE},
         fixed={"norm_first": True, "embedding_norm": False},
     ),
     "rembert": Family(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.errors import ConfigError, require
-from bert_tf.families.family import Family
+from bert_tf.families.family import LARGE, Family
 
 
 def base_of(parameters: Any, values: Mapping[str, Any]) -> float | None:
@@ -203,10 +203,7 @@ JINA_EMBEDDINGS_V3 = _JinaEmbeddingsV3(
     "JinaEmbeddingsV3",
     defaults={
         "vocab_size": 250002,
-        "hidden_size": 1024,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "intermediate_size": 4096,
+        **LARGE,
         "max_position_embeddings": 8194,
         "type_vocab_size": 1,
         "layer_norm_eps": 1e-5,

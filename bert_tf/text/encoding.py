@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError, require, user_error
-from bert_tf.text.tokenizer_base import Tokenizer, check_row_options
+from bert_tf.text.packing import check_row_options
+from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import as_strings
 
 PADDING_SIDES = ("right", "left")

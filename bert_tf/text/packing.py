@@ -5,12 +5,28 @@ Glossary: `B` rows, `T` length of the longest row (or the requested length).
 Reference: google-research/bert `run_classifier.py`.
 """
 
+import numbers
+
 import tensorflow as tf
 
 from bert_tf.base.assertions import assert_that
+from bert_tf.errors import require
 
 TRUNCATIONS = ("longest_first", "longest_first_huggingface", "only_first", "only_second")
 TRUNCATION_SIDES = ("right", "left", "middle")
+
+
+def check_row_options(max_length, padding="longest", truncation="longest_first", least=2) -> None:
+    """Raises `ConfigError` for invalid arguments of `Tokenizer.__call__`."""
+    rule = f"must be at least {least}, to hold the special tokens"
+    require(max_length is None or max_length >= least, rule, max_length=max_length)
+    rule = f"must be one of {TRUNCATIONS}"
+    require(truncation in TRUNCATIONS, rule, truncation=truncation)
+    is_integer = isinstance(padding, numbers.Integral) and not isinstance(padding, bool)
+    words = ("longest",) if max_length is None else ("longest", "max_length")
+    is_valid = padding >= 1 if is_integer else padding in words
+    rule = "must be 'longest', an integer of at least 1, or 'max_length' together with `max_length`"
+    require(is_valid, rule, padding=padding, max_length=max_length)
 
 
 def truncated_lengths(

@@ -6,7 +6,6 @@ Glossary: `B` texts, `T` length of the longest row, or the ids of one text.
 import contextlib
 import functools
 import inspect
-import numbers
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -68,7 +67,7 @@ class Tokenizer:
 
     def __setattr__(self, name, value):
         if name == "max_length":
-            check_row_options(value)
+            packing.check_row_options(value)
             value = value if value is None else int(value)
         elif name == "truncation_side":
             rule = f"must be one of {packing.TRUNCATION_SIDES}"
@@ -141,7 +140,7 @@ class Tokenizer:
             raise TypeError(f"A tokenizer has no argument {', '.join(unknown)}.{hint}")
         max_length = self.max_length if max_length is None else max_length
         least = 2 if pairs is None else 2 + self.separators
-        check_row_options(max_length, padding, truncation, least)
+        packing.check_row_options(max_length, padding, truncation, least)
         form = self._form(None if ragged else self.pad_token_id, truncation)
         sizes = {} if max_length is None else {"max_length": max_length}
         if padding != "longest" and not ragged:
@@ -494,16 +493,3 @@ class Tokenizer:
     def __reduce__(self):
         # A copy is created from the configuration, without the graphs.
         return functools.partial(type(self), **self.get_config()), ()
-
-
-def check_row_options(max_length, padding="longest", truncation="longest_first", least=2):
-    """Raises `ConfigError` for invalid arguments of `Tokenizer.__call__`."""
-    rule = f"must be at least {least}, to hold the special tokens"
-    require(max_length is None or max_length >= least, rule, max_length=max_length)
-    rule = f"must be one of {packing.TRUNCATIONS}"
-    require(truncation in packing.TRUNCATIONS, rule, truncation=truncation)
-    is_integer = isinstance(padding, numbers.Integral) and not isinstance(padding, bool)
-    words = ("longest",) if max_length is None else ("longest", "max_length")
-    is_valid = padding >= 1 if is_integer else padding in words
-    rule = "must be 'longest', an integer of at least 1, or 'max_length' together with `max_length`"
-    require(is_valid, rule, padding=padding, max_length=max_length)

@@ -5,9 +5,10 @@ import tensorflow as tf
 
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import require, user_error
+from bert_tf.text.packing import check_row_options
 from bert_tf.text.subword_tokenizer import SubwordTokenizer
 from bert_tf.text.tokenizer import BertTokenizer
-from bert_tf.text.tokenizer_base import Tokenizer, check_row_options
+from bert_tf.text.tokenizer_base import Tokenizer
 
 _INTEGERS = ("token_ids", "segment_ids")
 

@@ -17,8 +17,8 @@ from bert_tf import (
     BertTokenizer,
 )
 from bert_tf.checkpoints import convert, load_task_model, save_model
-from bert_tf.config import ACTIVATION_NAMES
 from bert_tf.errors import CheckpointError, UserError
+from bert_tf.families.file_values import ACTIVATION_NAMES
 from tests.checkpoints import foreign
 from tests.checkpoints.test_formats import assert_same_values, values_of
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import ACTIVATION_NAMES
 from bert_tf.errors import UserError
+from bert_tf.families.file_values import ACTIVATION_NAMES
 from bert_tf.layers import Dense, ResidualLayerNorm
 from bert_tf.layers.kernels import Epilogue
 from tests.numpy_bert import ACTIVATIONS

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertConfig
-from bert_tf.config import ACTIVATION_NAMES
+from bert_tf.families.file_values import ACTIVATION_NAMES
 from bert_tf.layers import BertEncoderBlock
 from bert_tf.layers.attention.self_attention import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer, ops
-from bert_tf.config import ACTIVATION_NAMES
 from bert_tf.errors import UserError
+from bert_tf.families.file_values import ACTIVATION_NAMES
 from bert_tf.training import AdamWeightDecay
 
 TEXTS = ["good film", "", "the bad good film", "a . b . c"]
