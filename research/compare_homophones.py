@@ -19,6 +19,7 @@ import os
 
 from absl import flags
 
+from bert_tf.errors import user_error
 from bert_tf.inputs.tables.tsv import read_lines, read_tsv
 from bert_tf.tools.common import result_files, tool
 
@@ -52,7 +53,11 @@ def main():
     held_out = read_tsv(os.path.join(FLAGS.text_dir, f"{FLAGS.split}.tsv"))
     sentences = [sentence for _, (text, *_) in held_out for sentence in split_sentences(text)]
     options = (FLAGS.num_pairs, FLAGS.min_count, FLAGS.seed)
-    pairs = [EXAMPLE, *make_pairs(training, sentences, segmenter, *options)]
+    made = make_pairs(training, sentences, segmenter, *options)
+    if not made:
+        expected = "have sentences that are not in the training text, with words that sound alike"
+        raise user_error(f"{FLAGS.split}.tsv", expected, "none. Pass a smaller --min_count.")
+    pairs = [EXAMPLE, *made]
 
     trigrams = CharacterTrigrams(training)
     model = BertMaskedLM.from_pretrained(FLAGS.model_dir)

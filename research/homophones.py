@@ -28,7 +28,9 @@ def mishear(words, by_sound, counts, generator):
     pypinyin = require_chinese_package("pypinyin")
     choices = []
     for place, word in enumerate(words):
-        others = by_sound.get(tuple(pypinyin.lazy_pinyin(word)), ())
+        # Of other words, such as "ta", `lazy_pinyin` returns the letters.
+        syllables = pypinyin.lazy_pinyin(word) if all(map(is_ideograph, word)) else ()
+        others = by_sound.get(tuple(syllables), ())
         others = [other for other in others if other != word and not _is_same(other, word)]
         if others:
             choices.append((place, others))
@@ -74,7 +76,10 @@ def make_pairs(training, sentences, cut, num_pairs, min_count, seed):
 
 
 def shares(rows):
-    """Returns the shares of pairs, of rows that end with the differences of BERT and trigrams."""
+    """Returns in which share of the pairs each model and only one finds the true sentence.
+
+    `rows` end with the differences of the log-probabilities, of BERT and of trigrams.
+    """
     right = collections.Counter((bert > 0, trigram > 0) for *_, bert, trigram in rows)
     return {
         "bert": (right[True, True] + right[True, False]) / len(rows),

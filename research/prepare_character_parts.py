@@ -24,6 +24,7 @@ import re
 
 from absl import flags
 
+from bert_tf.errors import require
 from bert_tf.inputs.tables.tsv import read_tsv
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.result_files import write_lines
@@ -86,6 +87,8 @@ def _random_texts(sentences, characters):
 
 def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
+    if FLAGS.task == "sentences":
+        require(FLAGS.text_dir, "must be set with --task=sentences", text_dir=FLAGS.text_dir)
     parts = character_parts.read_parts()
     make_pairs = description_pairs if FLAGS.task == "descriptions" else sentence_pairs
     splits = make_pairs(parts)

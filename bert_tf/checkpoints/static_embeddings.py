@@ -49,6 +49,7 @@ _DEFINITION = object_of(
     {
         "model": object_of({"vocab": either(mapping_of(integer()), list_of(_SCORED))}),
         "added_tokens": optional(list_of(_TOKEN)),
+        "truncation": optional(object_of({"max_length": optional(integer())})),
     }
 )
 
@@ -125,6 +126,7 @@ def read_static(
     tokenizer = None
     if find_tokenizer(directory) is not None:
         definition = subword_files.read_definition(directory)
+        check(definition, optional(_DEFINITION), f"The tokenizer in {directory}", DataError)
         if definition is not None and not drops_unknown:
             extra["max_length"] = (definition.get("truncation") or {}).get("max_length")
         tokenizer = _tokenizer(directory, definition)
@@ -142,7 +144,6 @@ def _tokenizer(directory, definition):
     """Reads a tokenizer, which in model2vec's files puts no tokens around a text."""
     options = {}
     if definition is not None:
-        check(definition, _DEFINITION, f"The tokenizer in {directory}", DataError)
         pieces = definition["model"]["vocab"]
         if isinstance(pieces, list):  # of a Unigram model
             pieces = {piece: index for index, (piece, _) in enumerate(pieces)}

@@ -292,6 +292,12 @@ def test_damaged_files(tmp_path):
     write_tokenizer(folder, added_tokens=[{"content": "[PAD]"}])
     with pytest.raises(DataError, match="`added_tokens"):
         opened(folder)
+    write_tokenizer(folder, truncation=[6])
+    (folder / "config.json").rename(folder / "kept.json")
+    write_modules(folder, ("StaticEmbedding", ""))
+    with pytest.raises(DataError, match="`truncation"):
+        opened(folder)
+    (folder / "kept.json").rename(folder / "config.json")
     write_tokenizer(folder)
     write_modules(folder, ("StaticEmbedding", ""), ("Asym", "1_Asym"))
     with pytest.raises(CheckpointError, match="StaticEmbedding, Dense or LayerNorm"):

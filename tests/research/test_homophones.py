@@ -23,7 +23,10 @@ COUNTS = {"他": 90, "她": 80, "塔": 1, "在": 70, "再": 20, "来": 50, "OK":
 
 @pytest.fixture(autouse=True)
 def pypinyin(monkeypatch):
-    module = types.SimpleNamespace(lazy_pinyin=lambda word: [SOUNDS[c] for c in word])
+    def lazy_pinyin(word):
+        return [SOUNDS[c] for c in word] if set(word) <= SOUNDS.keys() else [word]
+
+    module = types.SimpleNamespace(lazy_pinyin=lazy_pinyin)
     monkeypatch.setitem(sys.modules, "pypinyin", module)
 
 
@@ -35,6 +38,8 @@ def test_frequent_words_of_the_same_sound_are_exchanged():
     assert mishear(["他", "在", "来"], by_sound, COUNTS, generator) == ["他", "再", "来"]
     # Pronouns are not exchanged with each other, and nothing sounds like 来.
     assert mishear(["他", "来"], by_sound, COUNTS, generator) is None
+    # Letters do not sound like an ideograph, although its pronunciation is written with them.
+    assert mishear(["ta", "来"], by_sound, COUNTS, generator) is None
     rare = homophones(COUNTS, 1)
     assert mishear(["他", "来"], rare, COUNTS, generator) == ["塔", "来"]
 
