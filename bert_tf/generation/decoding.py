@@ -19,7 +19,7 @@ from bert_tf.generation.decoding_loop import (
     write_tokens,
 )
 from bert_tf.generation.generation_config import GenerationConfig
-from bert_tf.generation.logits_processors import restrict_logits
+from bert_tf.generation.logits_processors import MOST_ROWS, restrict_logits
 from bert_tf.generation.stop_strings import StopAutomaton
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.ops.philox import philox_uniform_bits_streams
@@ -151,7 +151,7 @@ def generate(
     else:
         random_numbers, scores = None, None
         if config.do_sample:
-            streams = tf.cast(tf.gather(row_numbers, rows), tf.int64)  # [B] -> [n]
+            streams = tf.cast(tf.gather(row_numbers, rows), tf.int64) % MOST_ROWS  # [B] -> [n]
             streams += tf.cast(tf.range(batch * copies) % copies, tf.int64) * _COPY_STREAMS
             seed = config.seed if seed is None else seed
             random_numbers = uniform_numbers(seed, streams, config.max_new_tokens)

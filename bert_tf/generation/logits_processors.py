@@ -9,8 +9,10 @@ sequences of ids in an option, `V` vocabulary. The tokens `[n, S]` are known up 
 the logits float32 `[n, V]` are those of the next position.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ from bert_tf.generation.generation_config import GenerationConfig
 FORBIDDEN = float("-inf")
 _MOST_OF_TOP_H = 100  # transformers, `TopHLogitsWarper`
 NO_TOKEN = -1  # an id where a text has no token
+MOST_ROWS = 2**31  # the number of a row is smaller
 
 
 class Known(NamedTuple):
@@ -171,6 +174,29 @@ def _allow_sequences(logits, sequences, known):
     return logits + mask
 
 
+class FunctionOfCall:
+    """Calls the `prefix_allowed_tokens_fn` of the call of `generate` that a row belongs to.
+
+    A graph that holds it is traced once for all functions, also if threads pass different ones.
+    """
+
+    def __init__(self):
+        self._functions, self._numbers = {}, itertools.count(1)
+
+    @contextlib.contextmanager
+    def calling(self, function: Callable) -> Iterator[int]:
+        """Yields what is to be added to the numbers of rows that belong to `function`."""
+        call = next(self._numbers)
+        self._functions[call] = function
+        try:
+            yield call * MOST_ROWS
+        finally:
+            del self._functions[call]
+
+    def __call__(self, number: int, ids: list[int]) -> Iterable[int]:
+        return self._functions[number // MOST_ROWS](number % MOST_ROWS, ids)
+
+
 def _allow_by_function(logits, function, known):
     """Forbids all tokens but those that a Python function returns for each open sequence."""
     vocab_size, ends = logits.shape[1], set(known.end_ids)
@@ -183,7 +209,9 @@ def _allow_by_function(logits, function, known):
             fits = len(chosen) and chosen.dtype.kind == "i" and chosen.min() >= 0
             if not fits or chosen.max() >= vocab_size:
                 expected = f"return one or more ids below {vocab_size}"
-                received = f"{chosen[:5].tolist()} after the tokens {ids} of row {number}"
+                received = (
+                    f"{chosen[:5].tolist()} after the tokens {ids} of row {number % MOST_ROWS}"
+                )
                 raise user_error("`prefix_allowed_tokens_fn`", expected, received)
             row[chosen] = True
         return allowed

@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import DataError, UserError, require, user_error
 from bert_tf.generation import GeneratedTokens, GenerationConfig, generate
 from bert_tf.generation.decoding import check_ids
-from bert_tf.generation.logits_processors import NO_TOKEN
+from bert_tf.generation.logits_processors import NO_TOKEN, FunctionOfCall
 from bert_tf.generation.stop_strings import StopAutomaton
 from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE, sorted_batches
 from bert_tf.inputs.labels import IGNORED
@@ -103,6 +103,7 @@ class NextWordModel(TokenLoss):
 
 
 _SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]
+_FUNCTION_OF_CALL = FunctionOfCall()
 
 
 class TextGenerator(NextWordModel):
@@ -323,6 +324,10 @@ class TextGenerator(NextWordModel):
 
     def _generated(self, tokens, config, numbers):
         """Returns the ids for one batch, from a function that all batches and seeds share."""
+        if config.prefix_allowed_tokens_fn not in (None, _FUNCTION_OF_CALL):
+            changed = dataclasses.replace(config, prefix_allowed_tokens_fn=_FUNCTION_OF_CALL)
+            with _FUNCTION_OF_CALL.calling(config.prefix_allowed_tokens_fn) as first:
+                return self._generated(tokens, changed, numbers + first)
         features = {**tokens, "seed": np.int64(config.seed), "row_numbers": numbers}
         config = dataclasses.replace(config, seed=0)
 

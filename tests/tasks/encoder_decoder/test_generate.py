@@ -1,5 +1,6 @@
 """BertEncoderDecoder.generate: its tokens, its texts, its SavedModel, wrong input."""
 
+import concurrent.futures
 import dataclasses
 import json
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertEncoderDecoder, BertTokenizer
 from bert_tf.errors import ConfigError, DataError, UserError
 from bert_tf.generation import GenerationConfig
+from bert_tf.tasks.shared import text_generator
 
 SOURCES = ["good film", "the bad film.", "a b c", "film", "bad. the b"]
 NEW = 7  # tokens
@@ -113,13 +115,38 @@ def test_own_options(model, tmp_path):
     np.testing.assert_array_equal(signatures["tokens"](**tokens)["token_ids"], own.generate(tokens))
 
 
-def test_a_function_is_for_a_call(model):
+def test_a_function_is_for_a_call(model, monkeypatch):
     """It gets the number of each text, whatever batch that is in; a model cannot hold it."""
     allowed = [[model.tokenizer.token_to_id(piece)] for piece in ("good", "bad", "film", "a", "b")]
     texts = model.generate(
         SOURCES, 2, batch_size=2, prefix_allowed_tokens_fn=lambda number, ids: allowed[number]
     )
     assert texts == ["good good", "bad bad", "film film", "a a", "b b"]
+
+    def traced(*args, **options):
+        raise AssertionError("It is traced once for all functions")
+
+    monkeypatch.setattr(text_generator, "generate", traced)
+
+    def last(ids, number):
+        options = {"batch_size": 2, "prefix_allowed_tokens_fn": lambda number, _: ids[number]}
+        return model.generate(SOURCES, 2, **options)[number]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda n: last(allowed[n:] + allowed[:n], n), range(5))
+    pieces = [model.tokenizer.vocabulary[ids[0]] for ids in allowed]
+    assert [*found] == [" ".join([pieces[2 * n % 5]] * 2) for n in range(5)]
+    with pytest.raises(Exception, match="one or more ids below .* of row 1"):
+        last([[5], []] + [[5]] * 3, 0)
+    monkeypatch.undo()
+    options = {"do_sample": True, "seed": 7}
+    everything = model.generate(
+        SOURCES,
+        NEW,
+        prefix_allowed_tokens_fn=lambda number, ids: range(model.vocab_size),
+        **options,
+    )
+    assert everything == model.generate(SOURCES, NEW, **options)
     config = GenerationConfig(2, prefix_allowed_tokens_fn=lambda number, ids: [5])
     with pytest.raises(ConfigError, match="must be None in a model's `generation_config`"):
         BertEncoderDecoder.from_config({**model.get_config(), "generation_config": config})
