@@ -60,6 +60,7 @@ def outputs_of(baseline, sources, table):
 
 def main():
     from bert_tf.training.evaluation import generated_text
+    from bert_tf.training.evaluation.scores import drawn_intervals
 
     generated_text.require_text_metrics()
     tool.require_writable(FLAGS.output_dir, "output_dir")
@@ -78,9 +79,8 @@ def main():
             scores = generated_text.generated_text_scores(*compared)
             lines += result_files.score_lines(scores, f"{baseline}_")
             if FLAGS.bootstrap_samples:
-                intervals = generated_text.generated_text_intervals(
-                    *compared, samples=FLAGS.bootstrap_samples
-                )
+                rows = generated_text.generated_text_rows(*compared)
+                intervals = drawn_intervals(rows, len(texts), FLAGS.bootstrap_samples)
                 lines += [
                     f"{baseline}_{name}_interval = {low:.6f} {high:.6f}"
                     for name, (low, high) in sorted(intervals.items())

@@ -81,8 +81,8 @@ def write_saved_model():
     """Exports the checkpoint as `model.export` does."""
     from bert_tf.checkpoints.conversion import servable_class
     from bert_tf.serving import export
-    from bert_tf.serving.comparison import compare_with_export
     from bert_tf.serving.description import as_text, read_description
+    from bert_tf.tools.common.export_comparison import compare_with_export
 
     if FLAGS.model == "auto":
         model_class = servable_class(FLAGS.input, FLAGS.config_file)

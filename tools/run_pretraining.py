@@ -138,7 +138,7 @@ def train(model, checkpoint, step, training, held_out):
 
 def evaluate(model, step, held_out):
     """Returns the metrics on the held-out batches, and statistics of the labels to compare with."""
-    from bert_tf.tasks.pretraining.metrics import label_statistics
+    from bert_tf.tools.common.pretraining_statistics import label_statistics
     from bert_tf.training.callbacks import Heartbeat
 
     results = model.evaluate(

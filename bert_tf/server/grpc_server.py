@@ -89,7 +89,10 @@ class GrpcServer:
         self._reading = _Places(max(1, limits.max_buffered // limits.max_body))
         self._reading_probes = _Places(_READ_PROBES)
         self._running = self._watchers = self.answered = self.port = 0
-        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_of_the_server)
+        # Bytes in a client's metadata are no text: gRPC would log a traceback.
+        hidden = "Invalid encoding"
+        log = logging.getLogger("grpc._cython.cygrpc")
+        log.addFilter(lambda record: not str(record.msg).startswith(hidden))
 
     def bind(self, host: str, port: int, max_connections: int) -> None:
         """Binds the port; 0 chooses a free one.
@@ -241,11 +244,6 @@ class GrpcServer:
         # A message may repeat a lone surrogate of the request, which has no UTF-8.
         shown = message.encode("utf-8", "replace")[:_MOST_MESSAGE].decode("utf-8", "ignore")
         await context.abort(self._code(error), shown)
-
-
-def _is_of_the_server(record):
-    """Returns whether a line of gRPC's log is not about the bytes of a client's metadata."""
-    return "Invalid encoding" not in str(record.msg)
 
 
 class _Places:

@@ -8,7 +8,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from bert_tf.inputs.word_labels import next_words, previous_words
+from bert_tf.inputs.word_labels import next_words
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.task_spec import NEXT_WORDS
 from bert_tf.tasks.shared.text_generator import NextWordModel
@@ -70,7 +70,9 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
     def labels_of(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the words after and before each token, int32 `[B, 2 T]`, -100 for none."""
         arguments = tokens["token_ids"], self.backbone.padding_mask_of(tokens)
-        return tf.concat([next_words(*arguments), previous_words(*arguments)], axis=1)
+        reversed_rows = (tf.reverse(values, [1]) for values in arguments)
+        previous_words = tf.reverse(next_words(*reversed_rows), [1])
+        return tf.concat([next_words(*arguments), previous_words], axis=1)
 
     def decoded(self, tokens, training):
         states = self.backbone(tokens, training=training)["sequence_output"]

@@ -26,7 +26,7 @@ _OPENERS = {
     "load_file": {"training.checkpointing.checkpoint_files"},
     "tf.data.TFRecordDataset": {"tasks.pretraining.records"},
     "tf.train.load_checkpoint": set(),
-    "tf.saved_model.load": {"server.served_model", "serving.comparison"},
+    "tf.saved_model.load": {"server.served_model"},
     "pq.ParquetFile": set(),
 }
 

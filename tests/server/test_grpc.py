@@ -287,7 +287,8 @@ def test_a_slow_message_gives_its_place_to_one_that_waits(exported):
 
     with ServerProcess(exported, *flags) as server, channel_to(server) as channel:
         slow = channel.stream_unary(PREDICT).future(messages(), timeout=PATIENCE)
-        while not server.metric("bert_tf_requests_in_progress"):
+        end = time.monotonic() + PATIENCE
+        while not server.metric("bert_tf_requests_in_progress") and time.monotonic() < end:
             time.sleep(0.01)
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         assert outputs_of(stub, request_of())

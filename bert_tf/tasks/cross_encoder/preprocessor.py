@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns, is_container, without_lists
+from bert_tf.inputs.columns import TextColumns, is_container
 from bert_tf.inputs.labels import read_regression_labels
 from bert_tf.models.serving_module import ServingModule
-from bert_tf.tasks.shared.preprocessors import PairsPreprocessor
+from bert_tf.tasks.shared.preprocessors import ListPreprocessor, PairsPreprocessor
 from bert_tf.training.evaluation.probabilities import sigmoid
 
 SIGMOID, IDENTITY = "sigmoid", "identity"
@@ -22,21 +22,13 @@ SCORE_ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
-class CrossEncoderPreprocessor(PairsPreprocessor):
+class CrossEncoderPreprocessor(ListPreprocessor, PairsPreprocessor):
     """Maps pairs, or queries with K documents each, to tokens; logits to scores.
 
     `activation` is "sigmoid" or "identity".
     """
 
     activation: str = SIGMOID
-
-    def read_columns(self, x):
-        """Returns raw text as columns; a list of m documents of each query is m columns.
-
-        Raises:
-            DataError: If lists have different lengths.
-        """
-        return super().read_columns(without_lists(x))
 
     def targets(self, y, x):
         """Returns a number for each pair; for lists 0, the number of the first.

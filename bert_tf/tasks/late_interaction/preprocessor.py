@@ -15,17 +15,17 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require, user_error
-from bert_tf.inputs.columns import TextColumns, without_lists
+from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.labels import read_regression_labels
 from bert_tf.inputs.token_rows import RaggedRows, TokenizedTexts
 from bert_tf.inputs.traced import IDS, SPLITS, traced
-from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.serving_module import ServingModule
+from bert_tf.tasks.shared.preprocessors import ListPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
-class LateInteractionPreprocessor(Preprocessor):
+class LateInteractionPreprocessor(ListPreprocessor):
     """Maps queries with K - 1 documents each to tokens `[B, K, T]`.
 
     For the arguments see `BertLateInteractionEncoder`; `max_length` is that of documents.
@@ -40,14 +40,6 @@ class LateInteractionPreprocessor(Preprocessor):
     def static_length(self):
         length = max(self.max_sequence_length, self.query_max_length)
         return length if self.has_static_shapes else None
-
-    def read_columns(self, x):
-        """Returns raw text as columns; a list of m documents of each query is m columns.
-
-        Raises:
-            DataError: If lists have different lengths.
-        """
-        return super().read_columns(without_lists(x))
 
     def targets(self, y, x):
         """Returns scores of a teacher `[n, K - 1]`; else 0, the first document.

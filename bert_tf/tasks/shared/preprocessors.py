@@ -122,16 +122,8 @@ def _as_pair(source, *rest):
     return (source, *rest) if isinstance(source, tuple) else ((source, rest[0]), *rest[1:])
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-@dataclasses.dataclass(eq=False, kw_only=True)
-class VectorPreprocessor(Preprocessor):
-    """Maps texts to tokens; K texts of an example to an axis of K.
-
-    For `prompts` and `default_prompt_name` see `VectorModel`.
-    """
-
-    prompts: dict[str, str] | None = None
-    default_prompt_name: str | None = None
+class ListPreprocessor(Preprocessor):
+    """Reads texts and lists of texts."""
 
     def read_columns(self, x):
         """Returns raw text as columns; a list of m texts in each example is m columns.
@@ -140,6 +132,18 @@ class VectorPreprocessor(Preprocessor):
             DataError: If lists have different lengths.
         """
         return super().read_columns(without_lists(x))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+@dataclasses.dataclass(eq=False, kw_only=True)
+class VectorPreprocessor(ListPreprocessor):
+    """Maps texts to tokens; K texts of an example to an axis of K.
+
+    For `prompts` and `default_prompt_name` see `VectorModel`.
+    """
+
+    prompts: dict[str, str] | None = None
+    default_prompt_name: str | None = None
 
     def tokenize(self, *texts):
         """Returns one text of each example as tokens `[B, T]`, K texts as `[B, K, T]`."""

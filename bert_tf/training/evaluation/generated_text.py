@@ -16,7 +16,6 @@ import numpy as np
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, require_one_of, user_error
 from bert_tf.inputs.long_texts import split_sentences
-from bert_tf.training.evaluation.scores import drawn_intervals
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 References = Sequence[str | Sequence[str]]
@@ -161,34 +160,6 @@ def generated_text_scores(
     """
     scores = generated_text_rows(predicted, references, tokenize, names)
     return scores(np.arange(len(predicted)))
-
-
-def generated_text_intervals(
-    predicted: Sequence[str],
-    references: References,
-    tokenize: str = "13a",
-    samples: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> dict[str, tuple[float, float]]:
-    """Computes bootstrap intervals over texts for the scores of `generated_text_scores`.
-
-    Args:
-        predicted, references, tokenize: See `generated_text_scores`.
-        samples, confidence, seed: See `bert_tf.training.evaluation.scores.drawn_intervals`.
-
-    Returns:
-        The intervals (low, high) by the name of the score.
-
-    Raises:
-        DataError: If there are no texts, not as many entries in `references`, or a text has none.
-        UserError: If sacrebleu or rouge-score is missing, `tokenize` is unknown, or `samples` or
-            `confidence` is out of range.
-
-    Reference: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation".
-    """
-    scores = generated_text_rows(predicted, references, tokenize)
-    return drawn_intervals(scores, len(predicted), samples, confidence, seed)
 
 
 def require_text_metrics() -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.training.evaluation.generated_text import (
-    generated_text_intervals,
+    generated_text_rows,
     generated_text_scores,
     require_text_metrics,
 )
+from bert_tf.training.evaluation.scores import drawn_intervals
 
 PREDICTED = ["the cat sat on the mat .", "a dog ran home", "it rains", "no", ""]
 REFERENCES = ["the cat sat on a mat.", "the dog ran home", "it rained today", "no", "yes"]
@@ -50,11 +51,12 @@ def test_units_of_chinese(sacrebleu):
 def test_intervals_contain_the_score(sacrebleu):
     predicted, references = PREDICTED[:4] * 10, REFERENCES[:4] * 10
     scores = generated_text_scores(predicted, references)
-    intervals = generated_text_intervals(predicted, references, samples=50)
+    rows = generated_text_rows(predicted, references)
+    intervals = drawn_intervals(rows, len(predicted), 50)
     assert intervals.keys() == scores.keys()
     for name, (low, high) in intervals.items():
         assert low < scores[name] < high
-    assert intervals == generated_text_intervals(predicted, references, samples=50)
+    assert intervals == drawn_intervals(rows, len(predicted), 50)
 
 
 def test_several_references(sacrebleu):

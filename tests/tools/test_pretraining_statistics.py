@@ -3,7 +3,11 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from bert_tf.tasks.pretraining.metrics import label_statistics, unigram_entropy, wilson_interval
+from bert_tf.tools.common.pretraining_statistics import (
+    label_statistics,
+    unigram_entropy,
+    wilson_interval,
+)
 
 
 @pytest.mark.parametrize("successes, count", [(0, 10), (7, 10), (640, 1000), (50, 50)])
