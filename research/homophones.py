@@ -28,7 +28,7 @@ def mishear(words, by_sound, counts, generator):
     pypinyin = require_chinese_package("pypinyin")
     choices = []
     for place, word in enumerate(words):
-        # Of other words, such as "ta", `lazy_pinyin` returns the letters.
+        # `lazy_pinyin` returns the letters of other words, such as "ta".
         syllables = pypinyin.lazy_pinyin(word) if all(map(is_ideograph, word)) else ()
         others = by_sound.get(tuple(syllables), ())
         others = [other for other in others if other != word and not _is_same(other, word)]

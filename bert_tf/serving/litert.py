@@ -116,7 +116,7 @@ def write_tokenizer_and_labels(
         directory: Where the files will be moved.
 
     Raises:
-        UserError: If `directory` has such a file of another model.
+        UserError: If `directory` has such a file of another model, or a label has a line break.
     """
     contents = {}
     try:
@@ -125,6 +125,8 @@ def write_tokenizer_and_labels(
     except UserError as error:
         _logger.warning("No %s is written: %s", TOKENIZER_FILE, error)
     if labels:
+        if any(end in label for label in labels for end in "\r\n"):
+            raise user_error("`labels`", f"have no line breaks, for {LABELS_FILE}", [*labels])
         contents[LABELS_FILE] = "".join(f"{label}\n" for label in labels)
     for name, content in contents.items():
         place = os.path.join(directory, name)

@@ -7,6 +7,7 @@ from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.families.network_families import FAMILIES
 from bert_tf.serving import export_litert
+from bert_tf.serving.litert import write_tokenizer_and_labels
 from tests.checkpoints.test_families import random_model
 from tests.conformance.task import make
 from tests.conformance.tasks import TASKS
@@ -120,6 +121,12 @@ def test_the_files_of_another_model_are_kept(classifier, tmp_path):
     with pytest.raises(UserError, match="no labels.txt of another model.*directory of its own"):
         export_litert(classifier, tmp_path / "model.tflite", 16)
     assert [file.name for file in tmp_path.iterdir()] == ["labels.txt"]
+
+
+def test_labels_with_line_breaks(classifier, tmp_path):
+    for label in ("a\nb", "a\r"):
+        with pytest.raises(UserError, match="`labels` must have no line breaks"):
+            write_tokenizer_and_labels(classifier.tokenizer, ["bad", label], tmp_path, tmp_path)
 
 
 def test_a_tokenizer_without_tokenizer_json(classifier, tmp_path, caplog):
