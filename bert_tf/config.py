@@ -411,7 +411,8 @@ class BertConfig:
     def to_huggingface(self) -> dict[str, Any]:
         """Returns the content of Hugging Face's `config.json`."""
         values = self.to_dict()
-        extra = {k: v for k, v in values.pop("extra").items() if k != _TIED}  # families say it
+        left_out = (_TIED, *file_values.CODE_KEYS)  # the family says whether words are tied
+        extra = {k: v for k, v in values.pop("extra").items() if k not in left_out}
         if self.attention_window is None:  # not Hugging Face's keys
             del values["attention_window"], values["num_global_tokens"]
         if not self.pruned_heads:

@@ -26,6 +26,7 @@ from bert_tf.checkpoints.weight_names import (
 )
 from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of, user_error
+from bert_tf.families.file_values import CODE_KEYS
 from bert_tf.families.network_families import BERT, FAMILIES
 from bert_tf.models.task_files import NetworksFiles
 from bert_tf.tasks import declared_spec
@@ -37,7 +38,7 @@ _logger = logging.getLogger("bert_tf")
 SAVED_FORMATS, AUTO = ("huggingface", "tf1", OWN), "auto"
 TF1_PREFIX = "bert_model.ckpt"
 # Keys that describe the file from which a config.json was read, not the network.
-_STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY)
+_STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY, *CODE_KEYS)
 
 
 def save_model(model, directory: str | os.PathLike, format: str | None = None) -> None:

@@ -37,6 +37,9 @@ TF1_KEY, EXACT_GELU = "bert_tf_config", "bert_tf_exact_gelu"
 _TF1_DEFAULTS = {"hidden_act": "gelu", "type_vocab_size": 16}  # google-research/bert modeling.py
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 DECODER_KEYS = ("is_decoder", "add_cross_attention")
+# Keys by which a file makes transformers before 5.3 run code of the hub (CVE-2026-4372, -5241).
+CODE_KEYS = ("trust_remote_code", "_attn_implementation", "_attn_implementation_internal")
+CODE_KEYS += ("_experts_implementation", "_experts_implementation_internal")
 # Keys of all families that would change the network, with the only values that are supported.
 _ONLY_VALUES = {"position_embedding_type": "absolute", **dict.fromkeys(DECODER_KEYS, False)}
 _ONLY_BERT = "bert_tf implements BERT encoders only"

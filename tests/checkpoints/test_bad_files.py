@@ -124,41 +124,6 @@ def h5_directory(directory):
     return directory / "tf_model.h5", "bert/tf_bert_model/bert/pooler/dense/bias:0"
 
 
-def test_h5_that_points_elsewhere(tmp_path):
-    secret = tmp_path / "secret.h5"
-    with h5py.File(secret, "w") as file:
-        file["bias"] = np.ones(24, np.float32)
-    path, name = h5_directory(tmp_path / "external link")
-    with h5py.File(path, "a") as file:
-        del file[name]
-        file[name] = h5py.ExternalLink(str(secret), "/bias")
-    with pytest.raises(CheckpointError, match="ExternalLink"):
-        BertBackbone.from_pretrained(path.parent)
-    path, name = h5_directory(tmp_path / "external storage")
-    (tmp_path / "raw").write_bytes(bytes(96))
-    with h5py.File(path, "a") as file:
-        del file[name]
-        file.create_dataset(name, (24,), "f4", external=[(str(tmp_path / "raw"), 0, 96)])
-    with pytest.raises(CheckpointError, match="another file"):
-        BertBackbone.from_pretrained(path.parent)
-    path, name = h5_directory(tmp_path / "virtual")
-    with h5py.File(path, "a") as file:
-        del file[name]
-        layout = h5py.VirtualLayout((24,), "f4")
-        layout[:] = h5py.VirtualSource(str(secret), "bias", (24,))
-        file.create_virtual_dataset(name, layout)
-    with pytest.raises(CheckpointError, match="another file"):
-        BertBackbone.from_pretrained(path.parent)
-
-
-def test_h5_bomb(tmp_path):
-    path, _ = h5_directory(tmp_path)
-    with h5py.File(path, "a") as file:
-        file.create_dataset("bomb", (10**6, 10**5), "f4", chunks=(1000, 1000), compression="gzip")
-    with pytest.raises(CheckpointError, match="bomb"):
-        BertBackbone.from_pretrained(tmp_path)
-
-
 def test_h5_values_elsewhere_in_the_file(tmp_path):
     """Each of many values could be the same megabytes."""
     path, name = h5_directory(tmp_path)
@@ -187,11 +152,6 @@ def test_keras_archives(tmp_path, tiny_config):
     path = tmp_path / "bad.keras"
     write_archive(path, {**members, "model.weights.h5": bytes(2**26)}, zipfile.ZIP_DEFLATED)
     with pytest.raises(CheckpointError, match="without compression"):
-        BertBackbone.from_pretrained(path)
-    # A class of somebody else's, which Keras might import and call.
-    harmful = {"module": "os", "class_name": "system", "registered_name": "system"}
-    write_archive(path, {**members, "config.json": json.dumps(harmful)})
-    with pytest.raises(ConfigError, match="model of bert_tf or of keras-hub"):
         BertBackbone.from_pretrained(path)
     config = json.loads(members["config.json"])
     config["config"]["config"]["vocab_size"] = 10**9

@@ -357,21 +357,6 @@ def test_own_files_name_no_tokenizer(files, tmp_path):
     assert BertTextClassifier.from_pretrained(directory).tokenizer is None
 
 
-@pytest.mark.parametrize("part", ["backbone", "tokenizer"])
-@pytest.mark.parametrize("opens", [open_classifier, keras.saving.load_model])
-def test_parts_of_other_classes_are_not_built(files, opens, part):
-    path = files("keras") / "model.keras"
-    harmful = {
-        "module": "keras.layers",
-        "class_name": "TextVectorization",
-        "registered_name": None,
-        "config": {"vocabulary": "/etc/passwd"},
-    }
-    change(path, "config", part, to=harmful)
-    with pytest.raises(ConfigError, match=f"{part}.*must be"):
-        opens(path)
-
-
 # Every JSON file that is read, and what reads it without building a model of TensorFlow's.
 READERS = {
     ("huggingface", "config.json"): lambda path: open_pretrained(path.parent),

@@ -16,7 +16,7 @@ _TOKENS = (b"<unk>", b"<s>", b"</s>", b"<pad>", b"[CLS]", b"[SEP]", b"[MASK]")
 _PIECES = [{1: token, 2: 0.0, 3: 2 if token == b"<unk>" else 3} for token in _TOKENS]
 _PIECES += [{1: text.encode(), 2: -2.5, 3: 1} for text in ("▁", "▁a", "a", "é", "9,")]
 # The messages of a model (a piece, the trainer, the normalizer), and the fields of each by number.
-_MESSAGES = [
+MESSAGES = [
     *((1, piece) for piece in _PIECES),
     (2, {3: 1, 24: 0, 35: 0, 40: 0}),
     (3, {2: CHARSMAP, 3: 1, 5: 1}),
@@ -28,16 +28,16 @@ _VALUES = [
 ]
 
 
-def model(messages: list[tuple[int, dict]] = _MESSAGES) -> bytes:
+def model(messages: list[tuple[int, dict]] = MESSAGES) -> bytes:
     """The content of a sentencepiece model."""
-    return b"".join(_field(number, _message(fields)) for number, fields in messages)
+    return b"".join(field(number, _message(fields)) for number, fields in messages)
 
 
 def _message(fields):
-    return b"".join(_field(number, value) for number, value in fields.items())
+    return b"".join(field(number, value) for number, value in fields.items())
 
 
-def _field(number, value):
+def field(number, value):
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     if isinstance(value, float):
@@ -49,7 +49,7 @@ def model_mutants(content: bytes, seed: int) -> Iterator[bytes]:
     """Sentencepiece models with other fields; without end, as all mutants here."""
     rng, maps = random.Random(seed), charsmap_mutants(CHARSMAP, seed)
     while True:
-        messages = copy.deepcopy(_MESSAGES)
+        messages = copy.deepcopy(MESSAGES)
         for _ in range(rng.choice((1, 1, 3))):
             _change(messages, rng, maps)
         made = model(messages)
