@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+import socket
+import struct
 import threading
 import time
 
@@ -52,10 +54,13 @@ def both(exported):
         assert status == 0 and "Traceback" not in printed, printed
 
 
+def address_of(process):
+    return re.search(r"^gRPC: (\S+:\d+)$", process.process.text(), re.MULTILINE).group(1)
+
+
 @contextlib.contextmanager
 def channel_to(process):
-    address = re.search(r"^gRPC: (\S+:\d+)$", process.process.text(), re.MULTILINE).group(1)
-    with grpc.insecure_channel(address) as channel:
+    with grpc.insecure_channel(address_of(process)) as channel:
         yield channel
 
 
@@ -294,6 +299,63 @@ def test_a_slow_message_gives_its_place_to_one_that_waits(exported):
         assert outputs_of(stub, request_of())
         assert slow.code().name == "UNAVAILABLE" and "others wait" in slow.details()
         come.set()
+
+
+def frame(kind, stream, payload=b"", flags=0):
+    """A frame of HTTP/2 (RFC 9113, section 4.1)."""
+    length = struct.pack(">I", len(payload))[1:]
+    return length + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _WINDOW, _CONTINUATION = 0, 1, 3, 4, 6, 8, 9
+_END_HEADERS = 4
+_FIELDS = {
+    ":method": "POST",
+    ":scheme": "http",
+    ":path": PREDICT,
+    ":authority": "localhost",
+    "content-type": "application/grpc",
+    "te": "trailers",
+}
+# Literals without indexing (RFC 7541, section 6.2.2).
+_BLOCK = b"".join(
+    b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in field)
+    for field in _FIELDS.items()
+)
+FLOODS = {
+    "CVE-2023-44487 reset": lambda stream: (
+        frame(_HEADERS, stream, _BLOCK, _END_HEADERS) + frame(_RESET, stream, b"\0\0\0\x08")
+    ),
+    # The server resets these streams itself, because they have a window update of 0.
+    "CVE-2025-8671 made to reset": lambda stream: (
+        frame(_HEADERS, stream, _BLOCK, _END_HEADERS) + frame(_WINDOW, stream, bytes(4))
+    ),
+    "CVE-2024-27316 continuation": lambda stream: (
+        frame(_HEADERS, 1, _BLOCK) if stream == 1 else frame(_CONTINUATION, 1, b"\0\1a\1b" * 400)
+    ),
+    "CVE-2019-9512 ping": lambda _: frame(_PING, 0, bytes(8)),
+    "CVE-2019-9515 settings": lambda _: frame(_SETTINGS, 0),
+    "CVE-2019-9518 empty": lambda stream: (
+        frame(_HEADERS, 1, _BLOCK, _END_HEADERS) if stream == 1 else frame(_DATA, 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("number", FLOODS)
+def test_floods_of_frames(both, stub, number):
+    """Clients that never read: others are answered meanwhile, and the memory stays."""
+    before = both.metric("process_resident_memory_bytes")
+    host, port = address_of(both).rsplit(":", 1)
+    with socket.create_connection((host, port), timeout=PATIENCE) as connection:
+        with contextlib.suppress(ConnectionError):  # the server may close it
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(_SETTINGS, 0))
+            connection.settimeout(1)  # the server may also read no more
+            with contextlib.suppress(TimeoutError):
+                for first in range(0, 6_000, 200):
+                    streams = range(2 * first + 1, 2 * (first + 200), 2)
+                    connection.sendall(b"".join(map(FLOODS[number], streams)))
+        assert stub.Predict(request_of(), timeout=PATIENCE).outputs
+    assert both.metric("process_resident_memory_bytes") < before + (100 << 20)
 
 
 def test_metrics(both, stub):
