@@ -24,42 +24,59 @@ struct Inputs {
   Sequences sequences = {};
   PairMask mask = {};
   Dropout dropout = {};
-  int64_t num_heads = 0;
+  int num_heads = 0;
   int head_size = 0;
   bool vectors = false;                  // rows are whole, aligned vectors
   float scale = 0.0f;                    // 1 / sqrt(D)
   const float* distance_bias = nullptr;  // [N, 2 M + 1], or null
-  int64_t max_distance = 0;              // M
+  int max_distance = 0;                  // M
   const float* rotation = nullptr;       // [P, S], or null
   int64_t rotation_places = 0;           // P
   int rotation_size = 0;                 // S
 
-  BERT_TF_DEVICE int64_t OutputStride() const { return num_heads * head_size; }
-  BERT_TF_DEVICE int64_t QkvStride() const { return 3 * OutputStride(); }
+  BERT_TF_DEVICE int OutputStride() const { return num_heads * head_size; }
+  BERT_TF_DEVICE int QkvStride() const { return 3 * OutputStride(); }
   // The offset of the query (part 0), key (1) or value (2) of a row and a head.
-  BERT_TF_DEVICE int64_t QkvOffset(int64_t row, int part, int64_t head) const {
+  BERT_TF_DEVICE int64_t QkvOffset(int64_t row, int part, int head) const {
     return row * QkvStride() + part * OutputStride() + head * head_size;
   }
-  BERT_TF_DEVICE int64_t OutputOffset(int64_t row, int64_t head) const {
+  BERT_TF_DEVICE int64_t OutputOffset(int64_t row, int head) const {
     return row * OutputStride() + head * head_size;
   }
 
-  BERT_TF_HOST_DEVICE int64_t NumDistances() const { return 2 * max_distance + 1; }
+  BERT_TF_HOST_DEVICE int64_t NumDistances() const { return 2 * int64_t{max_distance} + 1; }
   // The place of a distance of query and key in a row of the distance bias.
-  BERT_TF_DEVICE int64_t DistanceIndex(int64_t distance) const {
+  BERT_TF_DEVICE int DistanceIndex(int distance) const {
     return max_distance + Smaller(Larger(distance, -max_distance), max_distance);
   }
-  // The score of query i and key j from q . k. It is rounded in the same way in all kernels:
-  // otherwise, a large score could be above the logarithm of the sum of its row.
-  BERT_TF_DEVICE float Score(float product, int64_t head, int64_t i, int64_t j) const {
-    const float score = RoundedProduct(product, scale);
-    if (distance_bias == nullptr) return score;
-    return score + distance_bias[head * NumDistances() + DistanceIndex(i - j)];
+  // Turns the products q . k of the tiles at `query` and `key` into scores. They are rounded in the
+  // same way in all kernels: otherwise, a large score could be above the logarithm of the sum of
+  // its row. Most tiles have neither a bias nor hidden pairs: each has a loop of its own, here and
+  // in HidePairs, so that these tiles spend no instructions on them (tests/machine_code.json).
+  template <bool kRowsAreKeys>
+  BERT_TF_DEVICE void ToScores(int head, int query, int key, float (&p)[kGroups][4]) const {
+    ForEachElement<kTile>(
+        [&](int group, int e, int, int) { p[group][e] = RoundedProduct(p[group][e], scale); });
+    if (distance_bias == nullptr) return;
+    const float* const bias = distance_bias + head * NumDistances();
+    ForEachPair<kRowsAreKeys>(
+        p, [&](float& score, int i, int j) { score += bias[DistanceIndex(query - key + i - j)]; });
+  }
+  // Writes `value` to the pairs of which the mask hides the key, or whose key is past the end.
+  template <bool kRowsAreKeys>
+  BERT_TF_DEVICE void HidePairs(int query, int key, int length, float value,
+                                float (&p)[kGroups][4]) const {
+    if (key + kTile > length) {
+      ForEachPair<kRowsAreKeys>(p, [&](float& x, int, int j) { x = key + j < length ? x : value; });
+    }
+    if (mask.ShowsAll(query, query + kTile, key, key + kTile)) return;
+    ForEachPair<kRowsAreKeys>(
+        p, [&](float& x, int i, int j) { x = mask.Sees(query + i, key + j) ? x : value; });
   }
 
   // Copies `count` rows of a part of qkv to a tile.
   template <int kSize>
-  BERT_TF_DEVICE void LoadPart(int64_t row, int part, int64_t head, int64_t count, T* tile) const {
+  BERT_TF_DEVICE void LoadPart(int64_t row, int part, int head, int count, T* tile) const {
     LoadTile<T, kSize>(qkv + QkvOffset(row, part, head), QkvStride(), count, head_size, vectors,
                        tile);
   }
@@ -74,7 +91,7 @@ struct Inputs {
   // here, where nothing can be refused. Each thread has waited for its own copies to the tile. All
   // kernels round in the same way, as the gradient recomputes the scores of the forward pass.
   template <int kSize>
-  BERT_TF_DEVICE void RotateTile(int64_t place, int64_t count, T* tile) const {
+  BERT_TF_DEVICE void RotateTile(int place, int count, T* tile) const {
     if (rotation == nullptr) return;
     SyncThreads();  // the copies of all threads are complete
     const int half = rotation_size / 2;
@@ -90,7 +107,7 @@ struct Inputs {
   }
   // Loads a tile of queries (part 0) or keys (1) of `block`, and turns them.
   template <int kSize>
-  BERT_TF_DEVICE void LoadRotated(const Block& block, int part, int64_t head, T* tile) const {
+  BERT_TF_DEVICE void LoadRotated(const Block& block, int part, int head, T* tile) const {
     LoadPart<kSize>(block.Row(), part, head, block.Count(), tile);
     if (rotation == nullptr) return;
     CommitCopies();
@@ -106,13 +123,9 @@ struct Inputs {
     return column < half ? first * *cosine + second * sine : second * *cosine - first * sine;
   }
 
-  // Whether no query of the tile at `query` attends to a key of the tile at `key`, or whether every
-  // query attends to every key.
-  BERT_TF_DEVICE bool HidesTile(int64_t query, int64_t key) const {
+  // Whether no query of the tile at `query` attends to a key of the tile at `key`.
+  BERT_TF_DEVICE bool HidesTile(int query, int key) const {
     return mask.HidesAll(query, query + kTile, key, key + kTile);
-  }
-  BERT_TF_DEVICE bool ShowsTile(int64_t query, int64_t key) const {
-    return mask.ShowsAll(query, query + kTile, key, key + kTile);
   }
 };
 
@@ -151,13 +164,13 @@ struct GradArgs : Inputs<T> {
 
   // Copies `count` rows of d_output to a tile, or a result to a part of d_qkv.
   template <int kSize>
-  BERT_TF_DEVICE void LoadGradient(int64_t row, int64_t head, int64_t count, T* tile) const {
+  BERT_TF_DEVICE void LoadGradient(int64_t row, int head, int count, T* tile) const {
     LoadTile<T, kSize>(d_output + this->OutputOffset(row, head), this->OutputStride(), count,
                        this->head_size, this->vectors, tile);
   }
   template <int kSize>
   BERT_TF_DEVICE void StorePart(const float (&c)[kSize / 8][4], float factor, T* tile, int64_t row,
-                                int part, int64_t head, int64_t count) const {
+                                int part, int head, int count) const {
     const float factors[2] = {factor, factor};
     StoreRows<T, kSize>(c, factors, tile, count, this->head_size, this->vectors,
                         d_qkv + this->QkvOffset(row, part, head), this->QkvStride());
@@ -166,8 +179,8 @@ struct GradArgs : Inputs<T> {
   // are the tiles of ForEachTile, which are unused now: kTile rows of kSize + 4 floats fit there.
   template <int kSize>
   BERT_TF_DEVICE void StoreTurnedBack(const float (&c)[kSize / 8][4], T* tile, const Block& block,
-                                      int part, int64_t head, T* streamed) const {
-    const int64_t count = block.Count();
+                                      int part, int head, T* streamed) const {
+    const int count = block.Count();
     if (this->rotation == nullptr) {
       return StorePart<kSize>(c, this->scale, tile, block.Row(), part, head, count);
     }
@@ -200,20 +213,20 @@ struct GradArgs : Inputs<T> {
 // copies of a tile. `prepare(position, stage)` turns rows and computes additional data, when the
 // copies of the calling thread are complete. `meet(position, stage)` uses the tile.
 template <typename T, typename Hidden, typename Load, typename Prepare, typename Meet>
-BERT_TF_DEVICE void ForEachTile(int64_t length, const Hidden& hidden, const Load& load,
+BERT_TF_DEVICE void ForEachTile(int length, const Hidden& hidden, const Load& load,
                                 const Prepare& prepare, const Meet& meet) {
-  const auto next = [&](int64_t position) {
+  const auto next = [&](int position) {
     while (position < length && hidden(position)) position += kTile;
     return position;
   };
-  int64_t position = next(0);
+  int position = next(0);
   int stage = 0;
   if (kStages<T> == 2) {
     if (position < length) load(position, stage);
     CommitCopies();
   }
   while (position < length) {
-    const int64_t following = next(position + kTile);
+    const int following = next(position + kTile);
     if (kStages<T> == 2) {
       if (following < length) load(following, 1 - stage);
       CommitCopies();
@@ -235,19 +248,19 @@ BERT_TF_DEVICE void ForEachTile(int64_t length, const Hidden& hidden, const Load
 // Processes the tiles of keys to which the queries of a block attend. `keys` and `values` have room
 // for kStages tiles each. `keep` receives the dropout bits of a tile.
 template <typename T, int kSize, bool kDropout, typename Meet>
-BERT_TF_DEVICE void ForEachKeyTile(const Inputs<T>& args, const Block& block, int64_t head, T* keys,
+BERT_TF_DEVICE void ForEachKeyTile(const Inputs<T>& args, const Block& block, int head, T* keys,
                                    T* values, uint32_t* keep, const Meet& meet) {
   constexpr int kElements = kTileElements<T, kSize>;
   const uint64_t seed = kDropout ? *args.dropout.seed : 0;
   ForEachTile<T>(
-      block.length, [&](int64_t key) { return args.HidesTile(block.begin, key); },
-      [&](int64_t key, int stage) {
-        const int64_t rows = Smaller(kTile, block.length - key);
+      block.length, [&](int key) { return args.HidesTile(block.begin, key); },
+      [&](int key, int stage) {
+        const int rows = Smaller(kTile, block.length - key);
         const int64_t first = block.first_row + key;
         args.template LoadPart<kSize>(first, 1, head, rows, keys + stage * kElements);
         args.template LoadPart<kSize>(first, 2, head, rows, values + stage * kElements);
       },
-      [&](int64_t key, int stage) {
+      [&](int key, int stage) {
         args.template RotateTile<kSize>(key, Smaller(kTile, block.length - key),
                                         keys + stage * kElements);
         if (kDropout) {
@@ -273,19 +286,22 @@ int WithInputs(int type, const CudaAttentionInputs& call, const Function& functi
   if (call.head_size < 1 || call.head_size > kLargestCudaHead || call.num_heads > kMaxGridY) {
     return kInvalidValue;
   }
+  if (call.rows > kMostCudaRows || call.max_distance > kMostCudaRows) return kInvalidValue;
   if (call.rotation != nullptr && call.rotation_places < 1) return kInvalidValue;
   return WithType(type, [&](auto element) {
     using T = decltype(element);
     Inputs<T> inputs;
     inputs.qkv = static_cast<const T*>(call.qkv);
     inputs.sequences = {call.row_splits, call.row_splits_are_int64, call.num_sequences, call.rows};
-    inputs.mask = {call.causal, call.window_size >= 0, call.window_size, call.num_global_tokens};
+    inputs.mask = {call.causal, call.window_size >= 0,
+                   static_cast<int>(Smaller(call.window_size, call.rows)),
+                   static_cast<int>(Smaller(call.num_global_tokens, call.rows))};
     inputs.dropout = MakeDropout(call.dropout_rate, call.seed);
-    inputs.num_heads = call.num_heads;
+    inputs.num_heads = static_cast<int>(call.num_heads);
     inputs.head_size = static_cast<int>(call.head_size);
     inputs.scale = 1.0f / std::sqrt(static_cast<float>(call.head_size));
     inputs.distance_bias = call.distance_bias;
-    inputs.max_distance = call.max_distance;
+    inputs.max_distance = static_cast<int>(call.max_distance);
     inputs.rotation = call.rotation;
     inputs.rotation_places = call.rotation_places;
     inputs.rotation_size = static_cast<int>(call.rotation_size);

@@ -41,6 +41,14 @@ BERT_TF_DEVICE void ForEachElement(const Body& body) {
   }
 }
 
+// Calls body(p[group][e], query, key) for the pairs of two tiles; both are counted from its corner.
+template <bool kRowsAreKeys, typename Body>
+BERT_TF_DEVICE void ForEachPair(float (&p)[kGroups][4], const Body& body) {
+  ForEachElement<kTile>([&](int group, int e, int row, int column) {
+    body(p[group][e], kRowsAreKeys ? column : row, kRowsAreKeys ? row : column);
+  });
+}
+
 struct Sequences {
   const void* row_splits;
   bool are_int64;
@@ -57,11 +65,11 @@ struct Sequences {
 // The rows of one tile of a sequence.
 struct Block {
   int64_t first_row;  // of the sequence
-  int64_t length;
-  int64_t begin;  // position of the tile in the sequence; if past the length, the block is empty
+  int length;
+  int begin;  // position of the tile in the sequence; if past the length, the block is empty
 
   BERT_TF_DEVICE int64_t Row() const { return first_row + begin; }
-  BERT_TF_DEVICE int64_t Count() const { return Smaller(kTile, length - begin); }
+  BERT_TF_DEVICE int Count() const { return Smaller(kTile, length - begin); }
 };
 
 // A number of blocks that is sufficient for any row splits. The blocks of sequence b begin at
@@ -82,7 +90,8 @@ BERT_TF_DEVICE Block FindBlock(const Sequences& sequences, int64_t index) {
   }
   const int64_t first_row = sequences.Split(low);
   const int64_t length = Larger(sequences.Split(low + 1) - first_row, 0);
-  return {first_row, length, (index - first_row / kTile - low) * kTile};
+  const int64_t begin = (index - first_row / kTile - low) * kTile;
+  return {first_row, static_cast<int>(length), static_cast<int>(begin)};
 }
 
 // The distance of the rows of a tile in shared memory, chosen so that the accesses of a product use
@@ -105,14 +114,19 @@ BERT_TF_DEVICE void ForEachPack(int index, int threads, int first, int rows, con
 // rows and columns are set to zero. Whole vectors are copied with the next committed group, other
 // elements immediately.
 template <typename T, int kSize>
-BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int head_size,
-                             bool vectors, T* tile) {
+BERT_TF_DEVICE void LoadTile(const T* rows, int stride, int count, int head_size, bool vectors,
+                             T* tile) {
   constexpr int kRow = kRowElements<T, kSize>;
   if (vectors) {
-    ForEachPack<kSize, kVectorWidth<T>>(Thread(), kThreads, 0, kTile, [&](int row, int column) {
-      const bool inside = row < count && column < head_size;
-      CopyAsync(tile + row * kRow + column, inside ? rows + row * stride + column : rows, inside);
-    });
+    constexpr int kPacks = kSize / kVectorWidth<T>, kStep = kThreads / kPacks;
+    const int first = Thread() / kPacks, column = Thread() % kPacks * kVectorWidth<T>;
+    const int end = column < head_size ? count - first : 0;
+    const T* const from = rows + first * stride + column;
+    T* const to = tile + first * kRow + column;
+#pragma unroll
+    for (int row = 0; row < kTile; row += kStep) {
+      CopyAsync(to + row * kRow, row < end ? from + row * stride : rows, row < end);
+    }
   } else {
     ForEachPack<kSize, 1>(Thread(), kThreads, 0, kTile, [&](int row, int column) {
       const bool inside = row < count && column < head_size;
@@ -125,7 +139,7 @@ BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int h
 // rows of the warp in the tile, and from there to memory. These 16 rows must be unused.
 template <typename T, int kSize>
 BERT_TF_DEVICE void StoreRows(const float (&c)[kSize / 8][4], const float (&factor)[2], T* tile,
-                              int64_t count, int head_size, bool vectors, T* rows, int64_t stride) {
+                              int count, int head_size, bool vectors, T* rows, int stride) {
   constexpr int kRow = kRowElements<T, kSize>;
   SyncWarp();
   ForEachElement<kSize>([&](int group, int e, int row, int column) {
@@ -242,7 +256,7 @@ constexpr int kKeepWords = 2 * kTile;
 static_assert(kKeepWords == kThreads, "a thread draws one word");
 
 BERT_TF_DEVICE void DrawTile(uint64_t seed, uint32_t threshold, int64_t first_query_row,
-                             int64_t num_heads, int64_t head, int64_t key, uint32_t* keep) {
+                             int num_heads, int head, int key, uint32_t* keep) {
   const int query = Thread() / 2;
   const int half = Thread() % 2;
   const uint64_t stream = static_cast<uint64_t>((first_query_row + query) * num_heads + head);

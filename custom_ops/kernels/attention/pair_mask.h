@@ -10,27 +10,34 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
+// A position in a sequence. A GPU needs two instructions for most operations with 64 bits.
+#if defined(BERT_TF_CUDA)
+using Position = int;
+#else
+using Position = int64_t;
+#endif
+
 struct PairMask {
   bool causal;
   bool windowed;
-  int64_t window;
-  int64_t globals;
+  Position window;
+  Position globals;
 
-  BERT_TF_INLINE bool Sees(int64_t query, int64_t key) const {
+  BERT_TF_INLINE bool Sees(Position query, Position key) const {
     if (causal && key > query) return false;
     if (!windowed || query < globals || key < globals) return true;
     return query - key <= window && key - query <= window;
   }
 
   // True if no query of [q0, q1) attends to a key of [k0, k1). False does not mean that one does.
-  BERT_TF_INLINE bool HidesAll(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
+  BERT_TF_INLINE bool HidesAll(Position q0, Position q1, Position k0, Position k1) const {
     if (causal && k0 >= q1) return true;
     if (!windowed || q0 < globals || k0 < globals) return false;
     return k0 - (q1 - 1) > window || q0 - (k1 - 1) > window;
   }
 
   // True if every query of [q0, q1) attends to every key of [k0, k1).
-  BERT_TF_INLINE bool ShowsAll(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
+  BERT_TF_INLINE bool ShowsAll(Position q0, Position q1, Position k0, Position k1) const {
     if (causal && k1 - 1 > q0) return false;
     if (!windowed || q1 <= globals || k1 <= globals) return true;
     return (q1 - 1) - k0 <= window && (k1 - 1) - q0 <= window;

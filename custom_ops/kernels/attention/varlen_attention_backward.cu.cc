@@ -30,7 +30,7 @@ struct DistanceSums {
   float* scores;  // [kTile, kRow] in shared memory
   float* part;    // [2 M + 1] in memory
 
-  BERT_TF_DEVICE DistanceSums(const GradArgs<T>& args, int64_t block, int64_t head, float* shared)
+  BERT_TF_DEVICE DistanceSums(const GradArgs<T>& args, int64_t block, int head, float* shared)
       : args(args),
         scores(shared),
         part(args.d_distance_bias_parts + (block * args.num_heads + head) * args.NumDistances()) {}
@@ -40,7 +40,7 @@ struct DistanceSums {
   }
 
   // Adds a tile of ds whose first query and key have this distance.
-  BERT_TF_DEVICE void Add(const float (&ds)[kGroups][4], int64_t distance) const {
+  BERT_TF_DEVICE void Add(const float (&ds)[kGroups][4], int distance) const {
     float* const sums = scores + kTile * kRow;
     ForEachElement<kTile>(
         [&](int group, int e, int row, int column) { scores[row * kRow + column] = ds[group][e]; });
@@ -79,14 +79,14 @@ __global__ void DistanceGradientKernel(const float* parts, int64_t blocks, int64
 template <typename T, int kSize, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(GradArgs<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
-  const int64_t head = blockIdx.y;
+  const int head = blockIdx.y;
   const bool sums_distances = args.d_distance_bias_parts != nullptr;
   if (block.begin >= block.length) {
     if (sums_distances) DistanceSums<T>(args, blockIdx.x, head, nullptr).Clear();
     return;
   }
   const int64_t first_row = block.Row();
-  const int64_t count = block.Count();
+  const int count = block.Count();
   constexpr int kElements = kTileElements<T, kSize>;
   T* const queries = reinterpret_cast<T*>(SharedMemory());
   T* const d_outputs = queries + kElements;
@@ -126,21 +126,19 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(GradArgs<T> a
   float sum[kSize / 8][4] = {};
 
   ForEachKeyTile<T, kSize, kDropout>(
-      args, block, head, keys, values, keep, [&](int64_t key, int stage) {
+      args, block, head, keys, values, keep, [&](int key, int stage) {
         float p[kGroups][4], dp[kGroups][4];
         RowProduct<T, kSize>(queries, keys + stage * kElements, p);
         RowProduct<T, kSize>(d_outputs, values + stage * kElements, dp);
-        const bool masked = key + kTile > block.length || !args.ShowsTile(block.begin, key);
+        args.template ToScores<false>(head, block.begin, key, p);
+        ForEachElement<kTile>([&](int group, int e, int, int) {
+          p[group][e] = Probability(p[group][e], logsumexp[e / 2]);
+        });
+        args.template HidePairs<false>(block.begin, key, block.length, 0.0f, p);
         ForEachElement<kTile>([&](int group, int e, int row, int column) {
-          const float score = args.Score(p[group][e], head, block.begin + row, key + column);
-          float probability = Probability(score, logsumexp[e / 2]);
-          if (masked &&
-              (key + column >= block.length || !args.mask.Sees(block.begin + row, key + column))) {
-            probability = 0.0f;
-          }
           float d = dp[group][e];
           if (kDropout) d = Kept(keep, row, column) ? d * args.dropout.scale : 0.0f;
-          p[group][e] = probability * (d - delta[e / 2]);
+          p[group][e] *= d - delta[e / 2];
         });
         ColumnProduct<T, kSize>(p, keys + stage * kElements, sum);
         if (sums_distances) distances.Add(p, block.begin - key);
@@ -156,9 +154,9 @@ template <typename T, int kSize, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(GradArgs<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
   if (block.begin >= block.length) return;
-  const int64_t head = blockIdx.y;
+  const int head = blockIdx.y;
   const int64_t first_row = block.Row();
-  const int64_t count = block.Count();
+  const int count = block.Count();
   constexpr int kElements = kTileElements<T, kSize>;
   T* const keys = reinterpret_cast<T*>(SharedMemory());
   T* const values = keys + kElements;
@@ -175,18 +173,18 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(GradArgs<T> arg
   float d_value[kSize / 8][4] = {};
 
   ForEachTile<T>(
-      block.length, [&](int64_t query) { return args.HidesTile(query, block.begin); },
-      [&](int64_t query, int stage) {
-        const int64_t rows = Smaller(kTile, block.length - query);
+      block.length, [&](int query) { return args.HidesTile(query, block.begin); },
+      [&](int query, int stage) {
+        const int rows = Smaller(kTile, block.length - query);
         const int64_t first = block.first_row + query;
         args.template LoadPart<kSize>(first, 0, head, rows, queries + stage * kElements);
         args.template LoadGradient<kSize>(first, head, rows, d_outputs + stage * kElements);
       },
-      [&](int64_t query, int stage) {
+      [&](int query, int stage) {
         args.template RotateTile<kSize>(query, Smaller(kTile, block.length - query),
                                         queries + stage * kElements);
         if (Thread() < kTile) {
-          const int64_t position = query + Thread();
+          const int position = query + Thread();
           const int64_t i = (block.first_row + position) * args.num_heads + head;
           const bool inside = position < block.length;
           deltas[Thread()] = inside ? args.delta[i] : 0.0f;
@@ -197,20 +195,21 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(GradArgs<T> arg
                    block.begin, keep);
         }
       },
-      [&](int64_t query, int stage) {
+      [&](int query, int stage) {
         float p[kGroups][4], dp[kGroups][4];
         RowProduct<T, kSize>(keys, queries + stage * kElements, p);
         RowProduct<T, kSize>(values, d_outputs + stage * kElements, dp);
-        const bool masked = !args.ShowsTile(query, block.begin);
+        args.template ToScores<true>(head, query, block.begin, p);
+        ForEachElement<kTile>([&](int group, int e, int, int column) {
+          p[group][e] = Probability(p[group][e], logsumexps[column]);
+        });
+        args.template HidePairs<true>(query, block.begin, block.length, 0.0f, p);
         ForEachElement<kTile>([&](int group, int e, int row, int column) {
-          const float score = args.Score(p[group][e], head, query + column, block.begin + row);
-          float probability = Probability(score, logsumexps[column]);
-          if (masked && !args.mask.Sees(query + column, block.begin + row)) probability = 0.0f;
           const bool kept = !kDropout || Kept(keep, column, row);
           float d = dp[group][e];
           if (kDropout) d = kept ? d * args.dropout.scale : 0.0f;
-          p[group][e] = kept ? probability : 0.0f;
-          dp[group][e] = probability * (d - deltas[column]);
+          dp[group][e] = p[group][e] * (d - deltas[column]);
+          if (!kept) p[group][e] = 0.0f;
         });
         ColumnProduct<T, kSize>(p, d_outputs + stage * kElements, d_value);
         ColumnProduct<T, kSize>(dp, queries + stage * kElements, d_key);

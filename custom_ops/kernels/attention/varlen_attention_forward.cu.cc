@@ -15,7 +15,7 @@ template <typename T, int kSize, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(ForwardArgs<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
   if (block.begin >= block.length) return;
-  const int64_t head = blockIdx.y;
+  const int head = blockIdx.y;
   constexpr int kElements = kTileElements<T, kSize>;
   T* const queries = reinterpret_cast<T*>(SharedMemory());
   T* const keys = queries + kElements;
@@ -28,25 +28,15 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(ForwardArgs<T> args
   float denominator[2] = {0.0f, 0.0f};
 
   ForEachKeyTile<T, kSize, kDropout>(
-      args, block, head, keys, values, keep, [&](int64_t key, int stage) {
+      args, block, head, keys, values, keep, [&](int key, int stage) {
         float p[kGroups][4];
         RowProduct<T, kSize>(queries, keys + stage * kElements, p);
-        const bool masked = key + kTile > block.length || !args.ShowsTile(block.begin, key);
+        args.template ToScores<false>(head, block.begin, key, p);
+        args.template HidePairs<false>(block.begin, key, block.length, -INFINITY, p);
         float new_maximum[2] = {maximum[0], maximum[1]};
-#pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int64_t q = block.begin + LaneRow() + e / 2 * 8;
-            const int64_t k = key + group * 8 + LaneColumn() + e % 2;
-            float score = args.Score(p[group][e], head, q, k);
-            if (masked) {
-              if (k >= block.length || !args.mask.Sees(q, k)) score = -INFINITY;
-            }
-            p[group][e] = score;
-            new_maximum[e / 2] = fmaxf(new_maximum[e / 2], score);
-          }
-        }
+        ForEachElement<kTile>([&](int group, int e, int, int) {
+          new_maximum[e / 2] = fmaxf(new_maximum[e / 2], p[group][e]);
+        });
         //   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
         // The difference is computed before the product with log2(e), so that the scores do not
         // leave the range of float32. If all scores of a row so far are minus infinity, 0 is used
@@ -80,7 +70,7 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(ForwardArgs<T> args
     denominator[r] += ShuffleXor(denominator[r], 1);
     denominator[r] += ShuffleXor(denominator[r], 2);
     factor[r] = (kDropout ? args.dropout.scale : 1.0f) / denominator[r];
-    const int64_t position = block.begin + LaneRow() + 8 * r;
+    const int position = block.begin + LaneRow() + 8 * r;
     if (position < block.length && Lane() % 4 == 0) {
       args.logsumexp[(block.first_row + position) * args.num_heads + head] =
           denominator[r] == denominator[r] ? maximum[r] + logf(denominator[r]) : INFINITY;

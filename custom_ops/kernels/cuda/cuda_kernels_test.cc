@@ -424,9 +424,12 @@ void TestFewPlaces(bool causal, int64_t places, bool aligned) {
   inputs.causal = causal;
   inputs.rotation = rotation.data();
   inputs.rotation_size = kRotated;
-  Check(BertTfCudaVarlenAttention(kType<T>, {inputs, output[0].data(), logsumexp.data()},
-                                  nullptr) != 0,
-        "no places");
+  const CudaAttentionArgs no_places{inputs, output[0].data(), logsumexp.data()};
+  Check(BertTfCudaVarlenAttention(kType<T>, no_places, nullptr) != 0, "no places");
+  CudaAttentionArgs too_many = no_places;
+  too_many.rotation = nullptr;
+  too_many.rows = kMostCudaRows + 1;
+  Check(BertTfCudaVarlenAttention(kType<T>, too_many, nullptr) != 0, "too many rows");
   for (int enough = 0; enough < 2; ++enough) {
     inputs.rotation_places = enough ? kRows : places;
     const CudaAttentionArgs args{inputs, output[enough].data(), logsumexp.data()};
@@ -493,7 +496,7 @@ void TestAll() {
   TestAttention<T>({{0, 70}, 2, 8, true, -1, 0, 0.3f});
   TestAttention<T>({{0, 200, 270}, 1, 16, false, 5, 2, 0.1f});
   TestAttention<T>({{0, 190}, 1, 64, true, 20, 0, 0.0f});
-  TestAttention<T>({{0, 70, 75}, 1, 5});  // no vectors
+  TestAttention<T>({{0, 70, 75}, 1, 5, false, int64_t{1} << 40});  // no vectors
   TestAttention<T>({{0, 70, 75}, 2, 40, false, -1, 0, 0.1f, false});
   for (int64_t rotated : {16, 64}) {
     TestAttention<T>({{0, 3, 3, 70, 205}, 2, 64, false, -1, 0, 0.0f, true, -1, rotated});

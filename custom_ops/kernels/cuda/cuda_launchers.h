@@ -24,6 +24,7 @@
 namespace bert_tf {
 
 constexpr int64_t kLargestCudaHead = 64;  // the largest head that the kernels can hold in registers
+constexpr int64_t kMostCudaRows = 1 << 30;  // positions in a sequence and distances have 32 bits
 
 // The inputs of varlen_attention and of its gradient. row_splits is in GPU memory and cannot be
 // checked before the launch. Invalid row splits give wrong results, but no memory outside of the
@@ -70,6 +71,10 @@ inline std::string CheckCudaAttention(const CudaAttentionInputs& args) {
            " on a GPU. Received: qkv.shape=[" + std::to_string(args.rows) + ",3," +
            std::to_string(args.num_heads) + "," + std::to_string(args.head_size) +
            "]. BERT_TF_OPS=reference supports any head size.";
+  }
+  if (args.rows > kMostCudaRows) {
+    return "`qkv` must have at most " + std::to_string(kMostCudaRows) +
+           " rows on a GPU. Received: " + std::to_string(args.rows) + ". Split the batch.";
   }
   if (args.num_sequences == 0 && args.rows > 0) {  // this check needs only shapes
     return "`row_splits` must end with the number of rows of `qkv`, " + std::to_string(args.rows) +
