@@ -65,6 +65,7 @@ _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _THETA = number("above 1", lambda value: value > 1)
 _AT_LEAST_1 = number("at least 1", lambda value: value >= 1)
 _ODD_OR_0 = Kind("odd or 0", lambda value: integer().fits(value) and (value == 0 or value % 2 == 1))
+_MOST_BLOCKS = 1024  # of a sequence with random attention, whose table of pairs is small then
 _BUCKETS = integer(4, 511)  # a quarter of them have one distance each, which must be below 128
 _ACTIVATION = Kind(
     f"one of {sorted(ACTIVATION_NAMES)}",
@@ -107,6 +108,11 @@ class BertConfig:
             sequence. Other programs do not know this key and compute full attention.
         num_global_tokens: With a window, the number of tokens at the start of a sequence that
             attend to all tokens and that all tokens attend to.
+        num_random_blocks: Makes the attention that of BigBird: a block of tokens attends to its
+            neighbours, to the first and the last block, which attend to all, and to this number of
+            random blocks, other ones in each layer. Texts of at most `5 + 2 * num_random_blocks`
+            blocks have full attention. None means full attention for all texts.
+        attention_block_size: With `num_random_blocks`, the number of tokens of a block.
         pruned_heads: The pruned heads of each block, both counted from 0: {0: [1, 3]}.
         model_type: Hugging Face's name of the network in files: "bert", "roberta", …. The arguments
             below say what differs in the network. None means "bert", or "bert-generation" without
@@ -199,6 +205,8 @@ class BertConfig:
     classifier_dropout: float | None = _field(None, optional(_RATE), _NOT_IN_TF1)
     attention_window: int | None = _field(None, optional(integer()), _NOT_IN_TF1)
     num_global_tokens: int = _field(1, integer(), _NOT_IN_TF1)
+    num_random_blocks: int | None = _field(None, optional(integer()), _NOT_IN_TF1)
+    attention_block_size: int = _field(64, _SIZE, _NOT_IN_TF1)
     pruned_heads: Mapping[int, Sequence[int]] = dataclasses.field(
         default_factory=dict, hash=False, metadata={"group": _NOT_IN_TF1}
     )
@@ -260,6 +268,16 @@ class BertConfig:
             is_even = self.head_size % 2 == 0
             rule = "must give heads an even size with rotary positions"
             require(is_even, rule, **sizes)
+        if self.num_random_blocks is not None:
+            rule = "must be None with `attention_window`, `causal` or scores of distances"
+            has_scores = self.position_embedding_type in (ALIBI, DISENTANGLED)
+            others = (has_scores, self.causal, self.relative_attention_num_buckets)
+            is_alone = self.attention_window is None and not any(others)
+            require(is_alone, rule, num_random_blocks=self.num_random_blocks)
+            size, most = self.attention_block_size, self.max_position_embeddings
+            rule = f"must be at least `max_position_embeddings` / {_MOST_BLOCKS}"
+            is_large = size * _MOST_BLOCKS >= most
+            require(is_large, rule, attention_block_size=size, max_position_embeddings=most)
         groups = self.num_key_value_heads
         if groups is not None:
             rule = "must divide `num_attention_heads`, without `pruned_heads`"
@@ -404,7 +422,8 @@ class BertConfig:
         values["pruned_heads"] = {str(key): list(v) for key, v in self.pruned_heads.items()}
         # The values of BERT's own network are left out.
         usual = BertConfig(type_vocab_size=self.type_vocab_size)
-        switches = ("model_type", "causal", *SWITCHES)
+        blocks = ("num_random_blocks", "attention_block_size")
+        switches = ("model_type", "causal", *blocks, *SWITCHES)
         unused = {name for name in switches if values[name] == getattr(usual, name)}
         return {name: value for name, value in values.items() if name not in unused}
 

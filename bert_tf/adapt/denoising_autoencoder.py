@@ -66,8 +66,10 @@ class DenoisingAutoencoder(TrainingModel):
         if encoder.vector_size != config.hidden_size:
             expected = f"have vectors of the hidden size, {config.hidden_size}"
             raise user_error("`encoder`", expected, f"vectors of size {encoder.vector_size}")
-        if config.attention_window is not None or config.pruned_heads:
-            received = f"{config.attention_window=}, {config.pruned_heads=}"
+        window, blocks = config.attention_window, config.num_random_blocks
+        if (window, blocks) != (None, None) or config.pruned_heads:
+            received = f"attention_window={window}, num_random_blocks={blocks}, "
+            received += f"{config.pruned_heads=}"
             raise user_error("`encoder`", "have full attention and all heads", received)
         encoder.backbone.require_kernels("trained")
         self.deletion_rate = deletion_rate

@@ -43,6 +43,7 @@ _CLASSES = {
     "jina_embeddings_v3": _NO_CHOICE,
     "eurobert": _FEW,
     "mosaic_bert": {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE)},
+    "big_bird": {name: name for name in ("Model", "ForMaskedLM", _TAGS, _CHOICE, "ForPreTraining")},
     "model2vec": {"Model": "Model"},
 }
 _ONLY = {  # what only a class with this ending writes
@@ -81,6 +82,7 @@ _ALIBI = {
 _RULES = {
     "jina_bert": _ALIBI,
     "mosaic_bert": {f"{_BLOCK}.attention.self.Wqkv": _QUERY_KEY_VALUE, **_ALIBI},
+    "big_bird": {"pooler": "pooler.dense"},
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
@@ -263,7 +265,7 @@ _TURNED = re.compile(r"encoder\.layer\.\d+\.attention\.self\.(query|key)\.")
 _PREFIXES = {name: f"{name}." for name in FAMILIES} | {BERT_GENERATION: _BERT_PREFIX}
 _LIKE_ROBERTA = ("xlm-roberta", "camembert", "xlm-roberta-xl", "jina_embeddings_v3")
 _PREFIXES |= dict.fromkeys(_LIKE_ROBERTA, "roberta.")
-_PREFIXES |= dict.fromkeys(("megatron-bert", "jina_bert", "mosaic_bert"), _BERT_PREFIX)
+_PREFIXES |= dict.fromkeys(("megatron-bert", "jina_bert", "mosaic_bert", "big_bird"), _BERT_PREFIX)
 _PREFIXES["roberta-prelayernorm"] = "roberta_prelayernorm."
 _PREFIXES["deberta-v2"] = "deberta."
 _PREFIXES |= dict.fromkeys(("modernbert", "eurobert"), "model.")

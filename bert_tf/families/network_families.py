@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.families.alibi import JINA_BERT, MOSAIC_BERT, alibi_family
+from bert_tf.families.big_bird import BIG_BIRD
 from bert_tf.families.deberta import DEBERTA, DEBERTA_V2
 from bert_tf.families.ernie import ERNIE
 from bert_tf.families.family import LARGE, Family
@@ -132,6 +133,7 @@ FAMILIES = {
         },
         only={"tie_word_embeddings": False},
     ),
+    "big_bird": BIG_BIRD,
     "jina_bert": JINA_BERT,
     "mosaic_bert": MOSAIC_BERT,
     "ernie": ERNIE,

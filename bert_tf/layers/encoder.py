@@ -1,6 +1,7 @@
 """The stack of encoder blocks, and the biases by distance that its blocks may share."""
 
 import dataclasses
+import functools
 import math
 
 import keras
@@ -8,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import ALIBI, DISENTANGLED, ROTARY, BertConfig
+from bert_tf.errors import UserError, require
 from bert_tf.layers.attention.rotation import rotation
 from bert_tf.layers.attention.self_attention import AttentionProbes, BertSelfAttention
 from bert_tf.layers.attention.token_layout import TokenLayout
@@ -129,6 +131,12 @@ class BertEncoder(ConfiguredLayer):
         is_same = rule.window_size is None and self.config.position_embedding_type != ROTARY
         num_layers = self.config.num_hidden_layers
         rules = [rule] * num_layers if is_same else self._rules(rule, layout)
+        if self.config.num_random_blocks is not None:
+            fields = {"block_size": self.config.attention_block_size}
+            rules = [
+                dataclasses.replace(rule, attended_blocks=blocks, **fields)
+                for rule, blocks in zip(rules, blocks_of_layers(self.config, layout), strict=True)
+            ]
         states = [rows]
         for index, rule in enumerate(rules):
             block = self.blocks[index % len(self.blocks)]  # of `stack`
@@ -230,6 +238,56 @@ def _recomputed(block, rows, layout, rule, distances):
         return forward(rows, *others), gradient
 
     return compute(*inputs, *[tf.convert_to_tensor(variable) for variable in variables])
+
+
+def blocks_of_layers(config: BertConfig, layout: TokenLayout) -> list[tf.Tensor]:
+    """Returns `attended_blocks` of the `AttentionRule` of each layer, bool `[B, n, n]` (BigBird).
+
+    Every block attends to its neighbours, the first block, the last block of its sequence, and
+    `num_random_blocks` others. The first and the last attend to all, and so do all blocks of a
+    sequence with at most `5 + 2 * num_random_blocks` of them. Of the others, a block takes those
+    that come first in an order that depends only on its number and on the layer.
+
+    Raises:
+        UserError: If the layout is padded and a row holds several sequences.
+
+    Reference: Zaheer et al. 2020 (arXiv 2007.14062), section 2; `transformers`,
+    modeling_big_bird.py.
+    """
+    size, num_random = config.attention_block_size, config.num_random_blocks
+    if layout.row_splits is not None:
+        lengths = layout.row_splits[1:] - layout.row_splits[:-1]  # [B]
+    else:
+        is_single = layout.sequence_ids is None
+        rule = "must be None with `sequence_ids` in a padded layout. Use padding_free=True"
+        require(is_single, rule, UserError, num_random_blocks=num_random)
+        lengths = tf.reduce_sum(tf.cast(layout.padding_mask, tf.int32), axis=1)  # [B]
+    counts = -(-lengths[:, tf.newaxis, tf.newaxis] // size)  # [B, 1, 1], the blocks
+    longest = -(-layout.length // size)  # n
+    query, key = tf.range(longest)[:, tf.newaxis], tf.range(longest)
+    known = (tf.abs(query - key) <= 1) | (counts <= 5 + 2 * num_random)
+    for block in (query, key):
+        known |= (block == 0) | (block == counts - 1)
+    if num_random == 0:
+        return [known] * config.num_hidden_layers
+    others = ~known & (key < counts)  # [B, n, n]
+    most, found = -(-config.max_position_embeddings // size), []
+    for layer in range(config.num_hidden_layers):
+        order = tf.constant(_orders(layer, most))[:longest, :longest]
+        last = tf.sort(tf.where(others, order, 2.0))[..., :num_random][..., -1:]  # [B, n, 1]
+        found.append(known | (others & (order <= last)))
+    return found
+
+
+@functools.cache
+def _orders(layer: int, most: int) -> np.ndarray:
+    """Returns the order of the other blocks for each block of a layer, float32 `[most, most]`.
+
+    `RandomState` draws the same numbers in every version of NumPy, and the same first ones for a
+    longer position table.
+    """
+    draws = [np.random.RandomState([layer, block]).random_sample(most) for block in range(most)]
+    return np.array(draws, np.float32)
 
 
 def number_of_distances(config: BertConfig) -> int:

@@ -45,7 +45,8 @@ class BertBackbone(InferenceKernels, keras.Model):
             the same numbers.
         attention_window: See `BertConfig`. With a window, time and memory grow with T, not T².
             None means the value of the configuration.
-        num_global_tokens: See `BertConfig`. None means the value of the configuration.
+        num_global_tokens, num_random_blocks: See `BertConfig`. None means the value of the
+            configuration.
         quantization: Makes a quantized model, whose values are loaded afterwards: "int8", a
             `bert_tf.layers.Quantization`, or a dictionary of its arguments.
 
@@ -87,14 +88,15 @@ class BertBackbone(InferenceKernels, keras.Model):
         TensorShape([1, 4, 32])
 
     Reference: Devlin et al. 2019 (arXiv 1810.04805); google-research/bert `BertModel`; Beltagy et
-    al. 2020 (arXiv 2004.05150) for sparse attention, without extra projections for global tokens.
+    al. 2020 (arXiv 2004.05150) for sparse attention, without extra projections for global tokens;
+    Zaheer et al. 2020 (arXiv 2007.14062) for random blocks.
     """
 
     _option_changes = 0
     shared_by: str | None = None  # the option by which a decoder has the same blocks
     built_with = (
         *("config", "num_encoder_layers", "causal", "gradient_checkpointing", "attention_window"),
-        *("num_global_tokens", "quantization"),
+        *("num_global_tokens", "num_random_blocks", "quantization"),
     )
 
     config_class = BertConfig
@@ -108,6 +110,7 @@ class BertBackbone(InferenceKernels, keras.Model):
         gradient_checkpointing: bool = False,
         attention_window: int | None = None,
         num_global_tokens: int | None = None,
+        num_random_blocks: int | None = None,
         quantization: Quantization | dict | str | None = None,
         **kwargs,
     ):
@@ -118,7 +121,7 @@ class BertBackbone(InferenceKernels, keras.Model):
         quantization = Quantization.of(quantization)
         config = config if isinstance(config, BertConfig) else self.config_class(**config)
         changes = {"attention_window": attention_window, "num_global_tokens": num_global_tokens}
-        changes["causal"] = causal
+        changes |= {"causal": causal, "num_random_blocks": num_random_blocks}
         if num_encoder_layers is not None:
             most = config.num_hidden_layers
             rule = f"must be in [1, {most}], the number of blocks"
@@ -137,6 +140,7 @@ class BertBackbone(InferenceKernels, keras.Model):
         self.gradient_checkpointing = gradient_checkpointing
         self.attention_window = config.attention_window
         self.num_global_tokens = config.num_global_tokens
+        self.num_random_blocks = config.num_random_blocks
         window = config.attention_window
         self.attention_rule = AttentionRule(
             causal=config.causal,
@@ -321,7 +325,8 @@ class BertBackbone(InferenceKernels, keras.Model):
         if not needs_static_shapes():
             return TokenLayout.packed(mask, sequence_ids)
         # The numbers of sequences (by their ids) and of attended tokens are not static.
-        if sequence_ids is not None or attended_mask is not None:
+        others = (sequence_ids, attended_mask, self.num_random_blocks)
+        if any(other is not None for other in others):
             return TokenLayout.padded(mask, sequence_ids)
         return TokenLayout.packed_in_place(mask, isolate_padding=not native.has_gpu_kernels())
 
@@ -332,6 +337,7 @@ class BertBackbone(InferenceKernels, keras.Model):
         given = {
             "causal": self.causal and causal is None,
             "attention_window": self.attention_window,
+            "num_random_blocks": self.num_random_blocks,
             "relative_attention_num_buckets": self.config.relative_attention_num_buckets,
         }
         for name, value in given.items():

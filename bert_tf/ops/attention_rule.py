@@ -43,6 +43,10 @@ class AttentionRule:
         window_size: How many tokens on either side a token attends to. None means all.
         num_global_tokens: The number of first tokens of each sequence for which the window does
             not apply: they attend to all tokens, and all tokens attend to them.
+        attended_blocks: bool `[B, n, n]` for B sequences: whether the tokens of block i of a
+            sequence attend to those of its block j. n is at least the number of blocks of the
+            longest sequence. None means all blocks.
+        block_size: The number of tokens of a block. The last block of a sequence may have fewer.
         distance_bias: `[N, 2 M + 1]`: to the score of a query at place i and a key at place j,
             `distance_bias[:, M + clip(i - j, -M, M)]` is added. None means nothing.
         distance_vectors: `[S, 2, N, D]`, a query and a key for each of S kinds of distances
@@ -59,7 +63,8 @@ class AttentionRule:
 
     Raises:
         UserError: If `window_size` or `num_global_tokens` is negative, there are global tokens
-            without a window, or `attended_rows` is combined with a window or a distance bias.
+            without a window, `attended_rows` is combined with a window or a distance bias, or
+            `attended_blocks` with anything but a rotation.
 
     Example:
         >>> rule = bert_tf.ops.AttentionRule(causal=True)
@@ -67,16 +72,19 @@ class AttentionRule:
         array([[ True, False],
                [ True,  True]])
 
-    Reference: Beltagy et al. 2020 (arXiv 2004.05150) for windows; Dong et al. 2019 (arXiv
-    1905.03197), figure 1, for prefixes; Raffel et al. 2020 (arXiv 1910.10683), section 2.1, for
-    biases of distances; He et al. 2021 (arXiv 2006.03654), equation 4, for disentangled attention;
-    Su et al. 2021 (arXiv 2104.09864), section 3.4.2, for rotations.
+    Reference: Beltagy et al. 2020 (arXiv 2004.05150) for windows; Zaheer et al. 2020 (arXiv
+    2007.14062) for blocks; Dong et al. 2019 (arXiv 1905.03197), figure 1, for prefixes; Raffel et
+    al. 2020 (arXiv 1910.10683), section 2.1, for biases of distances; He et al. 2021 (arXiv
+    2006.03654), equation 4, for disentangled attention; Su et al. 2021 (arXiv 2104.09864), section
+    3.4.2, for rotations.
     """
 
     causal: bool = False
     attended_rows: tf.Tensor | None = None
     window_size: int | None = None
     num_global_tokens: int = 0
+    attended_blocks: tf.Tensor | None = None
+    block_size: int = 64
     distance_bias: tf.Tensor | None = None
     distance_vectors: tf.Tensor | None = None
     distance_rows: np.ndarray | tf.Tensor | None = None
@@ -96,6 +104,11 @@ class AttentionRule:
         if self.attended_rows is not None and not is_full:
             rule = "must be None with a window or a distance bias"
             require(False, rule, UserError, attended_rows=self.attended_rows.shape, **sizes)
+        if self.attended_blocks is not None:
+            is_alone = is_full and not self.causal and self.attended_rows is None
+            rule = "must be None with a window, a distance bias, `causal` or `attended_rows`"
+            blocks = self.attended_blocks.shape
+            require(is_alone, rule, UserError, attended_blocks=blocks, causal=self.causal, **sizes)
 
     def sees(self, query: tf.Tensor, key: tf.Tensor, is_attended: tf.Tensor | None = None):
         """Returns whether queries attend to keys of the same sequence.
@@ -112,11 +125,25 @@ class AttentionRule:
         if self.window_size is not None:
             sees = tf.abs(query - key) <= self.window_size
             sees |= (query < self.num_global_tokens) | (key < self.num_global_tokens)
+        if self.attended_blocks is not None:
+            sees = self._sees_blocks(query, key)
         if self.causal:
             sees &= key <= query
         if is_attended is not None:
             sees = sees | is_attended if self.causal else sees & is_attended
         return sees
+
+    def _sees_blocks(self, query, key):
+        """Returns whether the blocks of queries attend to those of keys; arguments as in `sees`."""
+        shape = tf.stack([tf.shape(self.attended_blocks)[0], tf.shape(key)[-1]])  # B and T
+
+        def blocks(places):  # [T], [T, 1], [B, 1, T, 1] or [B, 1, 1, T] -> [B, T]
+            places = tf.reshape(tf.maximum(places, 0), [-1, shape[1]])  # -1 is padding
+            return tf.broadcast_to(places // self.block_size, shape)
+
+        rows = tf.gather(self.attended_blocks, blocks(query), axis=1, batch_dims=1)  # [B, T, n]
+        sees = tf.gather(rows, blocks(key), axis=2, batch_dims=1)  # [B, T, T]
+        return sees[:, tf.newaxis] if query.shape.rank == 4 else sees
 
     def score_bias(self, query: tf.Tensor, key: tf.Tensor) -> tf.Tensor | None:
         """Returns what is added to scores, `[..., N, T, T]`, or None; arguments as in `sees`."""
@@ -381,7 +408,8 @@ class PaddedAttention:
             heads = [tf.transpose(factor(x), [0, 2, 1, 3]) for x in (self.query, self.key)]
             scores = self.rule.scores(*heads, *self._positions)  # [B, N, T, T]
         probabilities = tf.nn.softmax(tf.where(self.sees, scores, -math.inf))
-        if self.rule.causal or self.rule.window_size is not None:
+        blocks = self.rule.attended_blocks
+        if self.rule.causal or self.rule.window_size is not None or blocks is not None:
             # Even if the softmax of a row is NaN (its scores overflow), hidden keys have
             # probability 0.
             probabilities = tf.where(self.sees, probabilities, 0.0)

@@ -39,7 +39,8 @@ def quantized_attention(
         qkv: `[R, 3, N, D]`, float32, bfloat16 or float16, as in `varlen_attention`.
         row_splits: `[B + 1]`, int32 or int64, as in `varlen_attention`. A sequence has at most
             65,536 tokens.
-        rule: The `AttentionRule`, as in `varlen_attention`, without `attended_rows`.
+        rule: The `AttentionRule`, as in `varlen_attention`, without `attended_rows` and
+            `attended_blocks`.
 
     Returns:
         `[R, N, D]` with the dtype of `qkv`.
@@ -48,7 +49,7 @@ def quantized_attention(
         TypeError: If the dtype of `qkv`, `row_splits` or the distance bias is not supported.
         ValueError, tf.errors.InvalidArgumentError: If shapes do not match; `row_splits` does not
             begin with 0, does not end with R, or decreases; a sequence is too long; or the rule has
-            `attended_rows`.
+            `attended_rows` or `attended_blocks`.
         LookupError: If a gradient is asked for: rounding has none.
 
     Example:
@@ -59,7 +60,7 @@ def quantized_attention(
     Reference: SageAttention, arXiv 2410.02367.
     """
     qkv, row_splits, distance_bias = self_attention_tensors(qkv, row_splits, rule)
-    for name in ("attended_rows", "distance_vectors"):
+    for name in ("attended_rows", "attended_blocks", "distance_vectors"):
         if (tensor := getattr(rule, name)) is not None:
             raise ValueError(
                 f"`rule.{name}` must be None: only `varlen_attention` supports it. "

@@ -131,11 +131,11 @@ def _check(query, key_value, query_row_splits, key_row_splits, rule):
             f"query_row_splits.shape={query_row_splits.shape}"
         )
     others = (rule.attended_rows, rule.window_size, rule.distance_bias, rule.rotation)
-    others = (*others, rule.distance_vectors)
+    others = (*others, rule.distance_vectors, rule.attended_blocks)
     if any(other is not None for other in others):
         raise ValueError(
-            "`rule` must have no `attended_rows`, `window_size`, `distance_bias` and `rotation` in "
-            f"cross-attention. Received: rule={rule}"
+            "`rule` must have no `attended_rows`, `attended_blocks`, `window_size`, "
+            f"`distance_bias` and `rotation` in cross-attention. Received: rule={rule}"
         )
 
 
@@ -200,8 +200,12 @@ def varlen_attention(
 
     The native op can be differentiated once, with respect to `qkv`, the distance bias and the
     vectors of distances. On a GPU, the reference implementation computes attention with vectors of
-    distances. A gradient of the gradient needs the reference implementation
+    distances and to blocks. A gradient of the gradient needs the reference implementation
     (`bert_tf.ops.backend("reference")`).
+
+    With `rule.attended_blocks`, each block of queries attends to copies of the keys and values of
+    its blocks, so memory grows with their number, and dropout draws another mask than the
+    reference implementation.
 
     Args:
         qkv: `[R, 3, N, D]`, float32, bfloat16 or float16: the queries, keys and values of all
@@ -238,8 +242,9 @@ def varlen_attention(
     qkv, row_splits, distance_bias = native.self_attention_tensors(qkv, row_splits, rule)
     has_distances = rule.distance_vectors is not None
     distances = native.distance_vector_tensors(qkv, rule) if has_distances else ([], [])
-    library = native.used_library(runs_on_gpu=not has_distances)
-    if rule.attended_rows is not None:
+    has_blocks = rule.attended_blocks is not None
+    library = native.used_library(runs_on_gpu=not (has_distances or has_blocks))
+    if rule.attended_rows is not None or (has_blocks and library is not None):
         qkv, rule = rule.rotate_packed(qkv, row_splits)
     dropout_rate, seed = native.dropout_arguments(dropout_rate, seed)
     bfloat16_products = native.multiplies_bfloat16(qkv, compute_dtype)
@@ -248,6 +253,8 @@ def varlen_attention(
     if library is None:
         padded = PaddedAttention.of_self(qkv, row_splits, rule)
         return padded.attention(dropout_rate, seed, bfloat16_products)
+    if has_blocks:
+        return _attention_to_blocks(qkv, row_splits, dropout_rate, seed, rule, compute_dtype)
     output, _ = library.bert_tf_varlen_attention(
         qkv,
         row_splits,
@@ -296,6 +303,41 @@ def _attention_to_some(qkv, row_splits, dropout_rate, seed, rule, compute_dtype)
     )
     places = tf.dynamic_partition(tf.range(tf.shape(qkv)[0]), is_prefix, 2)  # [Q], [P]
     return tf.dynamic_stitch(places, [of_targets, of_prefixes])
+
+
+def _attention_to_blocks(qkv, row_splits, dropout_rate, seed, rule, compute_dtype):
+    """Computes the attention to `rule.attended_blocks` as that of blocks to keys of their own.
+
+    Glossary: `S` sequences, `n` blocks of the longest one, `Q` blocks and `P` pairs of blocks of
+    all.
+    """
+    row_splits, size = tf.cast(row_splits, tf.int32), rule.block_size
+    firsts = tf.range(tf.shape(rule.attended_blocks)[1]) * size  # [n]
+    starts, ends = row_splits[:-1, tf.newaxis] + firsts, row_splits[1:, tf.newaxis]  # [S, n]
+    counts = tf.clip_by_value(ends - starts, 0, size)  # [S, n], the tokens of each block
+    check = tf.debugging.assert_equal(
+        tf.reduce_sum(counts),
+        row_splits[-1],
+        "`rule.attended_blocks` must have a row for each block of a sequence.",
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        is_block = counts > 0
+    pairs = rule.attended_blocks & is_block[:, :, tf.newaxis] & is_block[:, tf.newaxis]  # [S, n, n]
+    key_counts = tf.reduce_sum(tf.where(pairs, counts[:, tf.newaxis], 0), axis=2)  # [S, n]
+    key_row_splits = tf.cumsum(tf.boolean_mask(key_counts, is_block))  # [Q]
+    sequence, _, key = tf.unstack(tf.where(pairs), num=3, axis=1)  # [P] each
+    blocks = tf.stack([sequence, key], axis=1)
+    first = tf.gather_nd(starts, blocks)  # [P]
+    rows = tf.ragged.range(first, first + tf.gather_nd(counts, blocks)).values
+    return varlen_cross_attention(
+        qkv[:, 0],
+        tf.gather(qkv[:, 1:], rows),
+        tf.concat([tf.boolean_mask(starts, is_block), row_splits[-1:]], axis=0),  # [Q + 1]
+        tf.concat([[0], key_row_splits], axis=0),
+        dropout_rate,
+        seed,
+        compute_dtype=compute_dtype,
+    )
 
 
 @tf.RegisterGradient("BertTf>VarlenAttention")

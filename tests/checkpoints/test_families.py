@@ -116,8 +116,9 @@ MISSING = {
         ("gte", "nomic_bert", "eurobert"), ("ForQuestionAnswering", "ForMultipleChoice")
     ),
 }
-# Those with blocks; test_static_embeddings.py has the other one.
-NAMES = [name for name in FAMILIES if name not in ("bert", "bert-generation", "model2vec")]
+# Not those that test_static_embeddings.py and test_big_bird.py have.
+WITH_OWN_TESTS = ("bert", "bert-generation", "model2vec", "big_bird")
+NAMES = [name for name in FAMILIES if name not in WITH_OWN_TESTS]
 TASKS = {
     "ForSequenceClassification": bert_tf.BertTextClassifier,
     "ForTokenClassification": bert_tf.BertTokenClassifier,

@@ -40,6 +40,7 @@ MASK = np.array(
     bool,
 )
 FIRST_TWO = MASK & (np.cumsum(MASK, axis=1) <= 2)  # the first two tokens of each sequence
+BLOCKS = np.array([[1, 0, 1, 1], [1, 1, 0, 0], [0, 1, 1, 1], [0, 0, 0, 1]], bool)
 BIAS = np.random.default_rng(3).normal(size=[HEADS, 2 * 2 + 1])  # distances -2 to 2, or farther
 
 
@@ -67,6 +68,10 @@ def everything(query, key, token):
     return np.ones([len(token)] * 2, bool)
 
 
+def blocks(query, key, token):
+    return BLOCKS[query // 2, key // 2]
+
+
 # The fields of a rule, and which keys a query attends to. A formula takes the places of queries
 # `[S, 1]` and keys `[1, S]` among the real tokens, and whether each token is attended to `[S]`.
 RULES = {
@@ -80,18 +85,10 @@ RULES = {
     ),
     "prefix": ({"causal": True, "attended_rows": FIRST_TWO}, prefix),
     "attended": ({"attended_rows": FIRST_TWO}, attended),
+    "blocks": ({"attended_blocks": BLOCKS, "block_size": 2}, blocks),
     "distance bias": ({"distance_bias": BIAS}, everything),
 }
 every_rule = pytest.mark.parametrize("rule", RULES)
-every_layout = pytest.mark.parametrize(
-    "layout, rule",
-    [
-        pytest.param(layout, rule, id=f"{name} {rule}")
-        for name, layout in LAYOUTS.items()
-        for rule in RULES
-        if name != "packed in place" or rule not in ("prefix", "attended")
-    ],
-)
 every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 
 
@@ -106,6 +103,9 @@ def rule_of(name, layout):
     fields = dict(RULES[name][0])
     if "attended_rows" in fields:
         fields["attended_rows"] = layout.to_rows(tf.constant(FIRST_TWO))
+    if "attended_blocks" in fields:
+        count = len(MASK) if layout.row_splits is None else len(layout.row_splits) - 1
+        fields["attended_blocks"] = tf.constant(np.tile(BLOCKS, [count, 1, 1]))
     if "distance_bias" in fields:
         fields["distance_bias"] = tf.constant(BIAS, tf.float32)
     return AttentionRule(**fields)
@@ -187,6 +187,8 @@ def test_probabilities_of_a_packed_layout_are_refused(kind, layout):
         ({"num_global_tokens": 1}, "must be given with `num_global_tokens`"),
         ({"attended_rows": tf.ones([2], tf.bool), "window_size": 1}, "must be None with a window"),
         ({"attended_rows": tf.ones([2], tf.bool), "distance_bias": BIAS}, "a distance bias"),
+        ({"attended_blocks": BLOCKS, "causal": True}, "`attended_blocks` must be None .*causal"),
+        ({"attended_blocks": BLOCKS, "window_size": 1}, "`attended_blocks` must be None with a"),
     ],
 )
 def test_rules_that_contradict_themselves_are_refused(fields, words):

@@ -135,6 +135,74 @@ def test_not_a_number_stays_where_it_is_seen():
     assert np.isfinite(d_qkv.numpy()[:50, 0]).all()
 
 
+BLOCK, LENGTHS = 4, [0, 1, 30, 7, 0, 16]
+
+
+def _blocks(num_blocks):
+    """attended_blocks [B, n, n] of `LENGTHS`, in which each block attends to itself."""
+    random = np.random.default_rng(1).random([len(LENGTHS), num_blocks, num_blocks])
+    return (random < 0.3) | np.eye(num_blocks, dtype=bool)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype, atol", [("float32", 1e-5), ("bfloat16", 0.05), ("float16", 5e-3)])
+def test_attention_to_blocks(backend, dtype, atol):
+    qkv, row_splits, d_output = (tf.constant(x) for x in _case(LENGTHS))
+    qkv, d_output = tf.cast(qkv, dtype), tf.cast(d_output, dtype)
+    blocks = _blocks(9)  # one more than the longest sequence has
+    options = {"attended_blocks": tf.constant(blocks), "block_size": BLOCK}
+    received = _value_and_gradient(backend, qkv, row_splits, d_output, **options)
+    exact, gradients = (x.numpy().astype(np.float64) for x in (qkv, d_output))
+    for sequence, (start, end) in enumerate(zip(row_splits, row_splits[1:])):
+        rows, splits, own = slice(start, end), [0, end - start], blocks[sequence]
+        place = np.arange(end - start) // BLOCK
+        output, d_query, d_key_value, *_ = numpy_varlen_attention._attention(
+            exact[rows, 0], exact[rows, 1:], splits, splits,
+            lambda n, m: own[place[:, np.newaxis], place],
+            0.0, 0, gradients[rows],
+        )  # fmt: skip
+        d_qkv = np.concatenate([d_query[:, np.newaxis], d_key_value], axis=1)
+        for value, wanted in zip(received, (output, d_qkv), strict=True):
+            assert value.dtype == dtype
+            np.testing.assert_allclose(tf.cast(value[start:end], "float32"), wanted, atol=atol)
+
+
+def test_what_no_block_attends_to_may_be_infinite():
+    qkv, row_splits, d_output = _case(LENGTHS)
+    qkv = qkv.numpy()
+    qkv[1 + 5, 1], qkv[1 + 6, 2] = np.inf, np.nan  # in block 1 of the third sequence
+    blocks = _blocks(8)
+    options = {"attended_blocks": tf.constant(blocks), "block_size": BLOCK}
+    output, _ = _value_and_gradient("native", tf.constant(qkv), row_splits, d_output, **options)
+    is_finite = np.isfinite(output.numpy()).all(axis=(1, 2))
+    expected = np.ones(54, bool)
+    expected[1:31] = ~blocks[2, np.arange(30) // BLOCK, 1]
+    np.testing.assert_array_equal(is_finite, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dropout_of_attention_to_blocks(backend):
+    qkv, row_splits, d_output = _case([400])
+    qkv = tf.concat([qkv[:, :2], tf.ones_like(qkv[:, 2:])], axis=1)
+    blocks = tf.constant(np.eye(100, dtype=bool)[np.newaxis] | (np.arange(100) % 5 == 0))
+    options = {"attended_blocks": blocks, "block_size": BLOCK, "dropout_rate": 0.5}
+    first, again, other = (
+        _value_and_gradient(backend, qkv, row_splits, d_output, seed=seed, **options)[0]
+        for seed in (SEED, SEED, SEED + 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0.1
+    assert abs(np.mean(first) - 1.0) < 0.02  # of values of one, the half that is kept counts twice
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_too_few_blocks_are_refused(backend):
+    qkv, row_splits, _ = _case(LENGTHS)
+    with native.backend(backend), pytest.raises(tf.errors.InvalidArgumentError):
+        blocks = tf.constant(_blocks(7))
+        varlen_attention(qkv, row_splits, attended_blocks=blocks, block_size=BLOCK)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("row_splits", "message"),

@@ -84,7 +84,7 @@ class BertSelfAttention(ConfiguredLayer):
         query_value_bias: `[2 * n * D]`, the bias of queries and values if keys have none, or None.
         precision: The precision for packed layouts: "float", or for inference "bfloat16" (for the
             matrix products) or "int8" (`ops.quantized_attention`, except with
-            `rule.attended_rows`).
+            `rule.attended_rows` or `rule.attended_blocks`).
 
     Call arguments:
         rows: `[R, H]`.
@@ -177,7 +177,8 @@ class BertSelfAttention(ConfiguredLayer):
             if rule.distance_bias is not None:
                 bias = tf.cast(rule.distance_bias, qkv.dtype)
                 rule = dataclasses.replace(rule, distance_bias=bias)
-            is_native = rule.attended_rows is None and rule.distance_vectors is None
+            others = (rule.attended_rows, rule.attended_blocks, rule.distance_vectors)
+            is_native = all(other is None for other in others)
             if self.precision == INT8 and is_native:
                 context = ops.quantized_attention(qkv, layout.row_splits, rule)
             else:

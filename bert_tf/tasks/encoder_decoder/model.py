@@ -262,11 +262,11 @@ def _decoder_config(config, encoder_config) -> BertConfig:
             received = f"model_type={name!r}, relative_attention_num_buckets={buckets}"
             raise user_error(f"The {part}", expected, received)
     if config is None:
-        return dataclasses.replace(
-            encoder_config, attention_window=None, num_global_tokens=1, pruned_heads={}, extra={}
-        )
-    if config.attention_window is not None or config.pruned_heads:
-        received = f"attention_window={config.attention_window}, pruned_heads={config.pruned_heads}"
+        sparse = {"attention_window": None, "num_global_tokens": 1, "num_random_blocks": None}
+        return dataclasses.replace(encoder_config, **sparse, pruned_heads={}, extra={})
+    window, blocks = config.attention_window, config.num_random_blocks
+    if (window, blocks) != (None, None) or config.pruned_heads:
+        received = f"attention_window={window}, num_random_blocks={blocks}, {config.pruned_heads=}"
         raise user_error("`decoder_config`", "have full attention and all heads", received)
     if config.hidden_size != encoder_config.hidden_size:
         raise UserError(

@@ -82,9 +82,11 @@ class BertPrefixLM(TextGenerator, TaskModel):
         self.check_options()
         backbone.config.require_bert_blocks("the blocks of a prefix language model")
         segments, window = backbone.config.type_vocab_size, backbone.attention_window
-        if window is not None or segments < 2:
+        blocks = backbone.num_random_blocks
+        if (window, blocks) != (None, None) or segments < 2:
             expected = "have full attention and embeddings of two segments, source and target"
-            received = f"attention_window={window}, type_vocab_size={segments}"
+            received = f"attention_window={window}, num_random_blocks={blocks}"
+            received += f", type_vocab_size={segments}"
             raise user_error("`backbone`", expected, received)
         self.masked_lm_head = self.built_layer(MaskedLMHead, backbone.config, name="masked_lm")
         self.built = True
