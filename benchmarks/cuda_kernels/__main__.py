@@ -21,7 +21,7 @@ import pathlib
 import sys
 import tempfile
 
-from .build import build, find_nvcc
+from .build import build, find_program
 
 
 class Missing(Exception):
@@ -68,7 +68,7 @@ def main():
     )
     flags = parser.parse_args()
     try:
-        nvcc = find_nvcc()
+        nvcc = find_program("nvcc")
         if nvcc is None and (flags.build_only or not flags.library):
             raise Missing("nvcc: set CUDA_HOME or put it on PATH")
         architecture = flags.architecture if flags.build_only else gpu_architecture()

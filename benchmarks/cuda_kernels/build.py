@@ -52,10 +52,10 @@ class Kernel:
     spill_bytes: int  # per thread, to and from local memory
 
 
-def find_nvcc() -> str | None:
-    """Returns the path of nvcc in $CUDA_HOME/bin or on PATH, or None."""
+def find_program(name: str) -> str | None:
+    """Returns the path of a program such as nvcc in $CUDA_HOME/bin or on PATH, or None."""
     home = os.environ.get("CUDA_HOME")
-    return (home and shutil.which("nvcc", path=f"{home}/bin")) or shutil.which("nvcc")
+    return (home and shutil.which(name, path=f"{home}/bin")) or shutil.which(name)
 
 
 def build(nvcc: str, architecture: str, library: pathlib.Path) -> None:
@@ -75,16 +75,24 @@ def compile_kernels(
 ) -> list[Kernel]:
     """Compiles one of `SOURCES`, with warnings as errors, and returns what ptxas reports.
 
+    The machine code remains in `directory` (`cubin_of`).
+
     Raises:
         CompilationFailed: If nvcc fails; with the end of its messages.
     """
-    flags = ["-Xptxas", "-v", "-Werror", "all-warnings", "-c"]
+    flags = ["-Xptxas", "-v", "-Werror", "all-warnings", "--keep", f"--keep-dir={directory}", "-c"]
     target = str(directory / f"{name}_{architecture}.o")
     command = _command(nvcc, architecture, *flags, SOURCES[name], "-o", target)
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise CompilationFailed(result.stderr[-4000:])
     return read_report(result.stderr)
+
+
+def cubin_of(name: str, directory: pathlib.Path) -> pathlib.Path:
+    """Returns the file that `compile_kernels` leaves, with the machine code of a source."""
+    (cubin,) = directory.glob(f"{name}.*.cubin")
+    return cubin
 
 
 def _command(nvcc: str, architecture: str, *arguments: str) -> list[str]:
@@ -94,7 +102,7 @@ def _command(nvcc: str, architecture: str, *arguments: str) -> list[str]:
 def read_report(text: str) -> list[Kernel]:
     """Parses the output of `nvcc -Xptxas -v`."""
     entries = list(_ENTRY.finditer(text))
-    names = _demangled([entry["name"] for entry in entries])
+    names = demangled([entry["name"] for entry in entries])
     return [
         Kernel(
             name,
@@ -106,7 +114,7 @@ def read_report(text: str) -> list[Kernel]:
     ]
 
 
-def _demangled(names: list[str]) -> list[str]:
+def demangled(names: list[str]) -> list[str]:
     """Demangles C++ names with c++filt of binutils, if it is installed."""
     if names and shutil.which("c++filt"):
         answer = subprocess.run(
@@ -148,7 +156,7 @@ def main() -> int:
         "--source", choices=SOURCES, help="The source file to compile. Default: all of them."
     )
     flags = parser.parse_args()
-    nvcc = find_nvcc()
+    nvcc = find_program("nvcc")
     if nvcc is None:
         message = "cuda_kernels: this machine lacks nvcc: set CUDA_HOME or put it on PATH"
         print(message, file=sys.stderr)

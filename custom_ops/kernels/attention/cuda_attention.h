@@ -47,12 +47,13 @@ struct Inputs {
   BERT_TF_HOST_DEVICE int64_t NumDistances() const { return 2 * int64_t{max_distance} + 1; }
   // The place of a distance of query and key in a row of the distance bias.
   BERT_TF_DEVICE int DistanceIndex(int distance) const {
-    return max_distance + Smaller(Larger(distance, -max_distance), max_distance);
+    if (distance < -max_distance) return 0;
+    return max_distance + (distance < max_distance ? distance : max_distance);
   }
   // Turns the products q . k of the tiles at `query` and `key` into scores. They are rounded in the
   // same way in all kernels: otherwise, a large score could be above the logarithm of the sum of
-  // its row. Most tiles have neither a bias nor hidden pairs: each has a loop of its own, here and
-  // in HidePairs, so that these tiles spend no instructions on them (tests/machine_code.json).
+  // its row. The bias, the mask and the end of a sequence have a loop each, here and in HidePairs,
+  // which most tiles skip: they spend no instructions on it (tests/machine_code.json).
   template <bool kRowsAreKeys>
   BERT_TF_DEVICE void ToScores(int head, int query, int key, float (&p)[kGroups][4]) const {
     ForEachElement<kTile>(

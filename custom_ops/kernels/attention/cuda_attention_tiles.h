@@ -41,7 +41,7 @@ BERT_TF_DEVICE void ForEachElement(const Body& body) {
   }
 }
 
-// Calls body(p[group][e], query, key) for the pairs of two tiles; both are counted from its corner.
+// Calls body(p[group][e], query, key) for each pair; both are counted from the corner of the tile.
 template <bool kRowsAreKeys, typename Body>
 BERT_TF_DEVICE void ForEachPair(float (&p)[kGroups][4], const Body& body) {
   ForEachElement<kTile>([&](int group, int e, int row, int column) {

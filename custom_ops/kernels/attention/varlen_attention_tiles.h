@@ -339,21 +339,18 @@ BERT_TF_INLINE Vec ExpOfNegative(Vec x) {
 }
 
 struct Mask : PairMask {
-  // 32 bits are enough for the positions in a sequence, and wider lanes would be slower.
   explicit Mask(const VarlenAttentionOptions& options)
       : PairMask{options.causal, options.window_size >= 0,
-                 Smaller(options.window_size, INT32_MAX / 2),
-                 Smaller(options.num_global_tokens, INT32_MAX)} {}
+                 static_cast<int32_t>(Smaller(options.window_size, INT32_MAX / 2)),
+                 static_cast<int32_t>(Smaller(options.num_global_tokens, INT32_MAX))} {}
 
   using PairMask::Sees;
   // The result for queries[lane] in each lane, as a lane mask.
   BERT_TF_INLINE VecI32 Sees(VecI32 queries, int32_t key) const {
-    const int32_t window_32 = static_cast<int32_t>(window);
     const VecI32 distance = queries - key;
     VecI32 sees = VecI32{} == 0;
     if (windowed && key >= globals) {
-      sees = ((distance <= window_32) & (distance >= -window_32)) |
-             (queries < static_cast<int32_t>(globals));
+      sees = ((distance <= window) & (distance >= -window)) | (queries < globals);
     }
     return causal ? sees & (distance >= 0) : sees;
   }

@@ -176,14 +176,8 @@ namespace bert_tf::cuda {
 constexpr int kWarp = 32;
 
 BERT_TF_HOST_DEVICE constexpr int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-template <typename A, typename B>
-BERT_TF_HOST_DEVICE constexpr auto Smaller(A a, B b) {
-  return a < b ? a : b;
-}
-template <typename A, typename B>
-BERT_TF_HOST_DEVICE constexpr auto Larger(A a, B b) {
-  return a > b ? a : b;
-}
+BERT_TF_HOST_DEVICE constexpr int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+BERT_TF_HOST_DEVICE constexpr int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // kWidth elements that are loaded or stored with one access.
 template <typename T, int kWidth>
