@@ -3,14 +3,15 @@
 Sources: `transformers`, configuration_*.py; Liu et al. 2019 (arXiv 1907.11692) for RoBERTa, Conneau
 et al. 2020 (1911.02116) for XLM-R, Martin et al. 2020 (1911.03894) for CamemBERT, Sanh et al. 2019
 (1910.01108) for DistilBERT, Clark et al. 2020 (2003.10555) for ELECTRA, Song et al. 2020
-(2004.09297) for MPNet, Lan et al. 2020 (1909.11942) for ALBERT.
+(2004.09297) for MPNet, Lan et al. 2020 (1909.11942) for ALBERT, Zaheer et al. 2020 (2007.14062) for
+BigBird.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from bert_tf.errors import require
 from bert_tf.families.alibi import JINA_BERT, MOSAIC_BERT, alibi_family
-from bert_tf.families.big_bird import BIG_BIRD
 from bert_tf.families.deberta import DEBERTA, DEBERTA_V2
 from bert_tf.families.ernie import ERNIE
 from bert_tf.families.family import LARGE, Family
@@ -22,6 +23,23 @@ BERT, BERT_GENERATION = "bert", "bert-generation"
 BERTS = (BERT, BERT_GENERATION)  # their files have the same names
 _COUNTED = {"max_position_embeddings": 512, "pad_token_id": 1}  # where padding is counted
 _LIKE_ROBERTA = {"counts_padding_id": True, "masked_lm_act": "gelu"}
+_RANDOM, _FULL, _SPARSE = "num_random_blocks", "original_full", "block_sparse"
+
+
+class _BigBird(Family):
+    """The family, whose files have a number of random blocks also if attention is full."""
+
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        values = super().read(values)
+        kind = values.pop("attention_type", None) or _SPARSE
+        require(kind in (_FULL, _SPARSE), f"must be {_FULL} or {_SPARSE}", attention_type=kind)
+        return {**values, _RANDOM: None} if kind == _FULL else values
+
+    def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        kind = _FULL if values.get(_RANDOM) is None else _SPARSE
+        return {**super().write(values), "attention_type": kind}
+
+
 FAMILIES = {
     # Keys of ALBERT in google-research's files, which have no model type.
     BERT: Family(only={"num_hidden_groups": None, "inner_group_num": None}),
@@ -133,7 +151,17 @@ FAMILIES = {
         },
         only={"tie_word_embeddings": False},
     ),
-    "big_bird": BIG_BIRD,
+    "big_bird": _BigBird(
+        "BigBird",
+        defaults={
+            "vocab_size": 50358,
+            "hidden_act": "gelu_new",
+            "max_position_embeddings": 4096,
+            _RANDOM: 3,
+        },
+        keys={"attention_block_size": "block_size"},
+        only={"use_bias": True, "rescale_embeddings": False},
+    ),
     "jina_bert": JINA_BERT,
     "mosaic_bert": MOSAIC_BERT,
     "ernie": ERNIE,

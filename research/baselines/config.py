@@ -53,9 +53,9 @@ class BaselineConfig(BertConfig):
         require(fits, rule, context_size=self.context_size)
         rule = "must be even for kind='elmo', whose directions have half of it each"
         require(kind != ELMO or self.hidden_size % 2 == 0, rule, hidden_size=self.hidden_size)
-        only = {"pruned_heads": {}, "attention_window": None, "causal": False}
+        only = {"pruned_heads": {}, "attention_window": None, "num_random_blocks": None}
         only |= {"position_offset": 0, "relative_attention_num_buckets": None}
-        only |= {"embedding_size": None, "shared_blocks": False}
+        only |= {"embedding_size": None, "shared_blocks": False, "causal": False}
         for name, value in only.items():
             rule = f"must be {value!r} for an encoder before BERT"
             require(getattr(self, name) == value, rule, **{name: getattr(self, name)})

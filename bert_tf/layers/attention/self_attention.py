@@ -177,9 +177,8 @@ class BertSelfAttention(ConfiguredLayer):
             if rule.distance_bias is not None:
                 bias = tf.cast(rule.distance_bias, qkv.dtype)
                 rule = dataclasses.replace(rule, distance_bias=bias)
-            others = (rule.attended_rows, rule.attended_blocks, rule.distance_vectors)
-            is_native = all(other is None for other in others)
-            if self.precision == INT8 and is_native:
+            is_dense = rule.attended_rows is None and rule.attended_blocks is None
+            if self.precision == INT8 and is_dense and rule.distance_vectors is None:
                 context = ops.quantized_attention(qkv, layout.row_splits, rule)
             else:
                 compute_dtype = BFLOAT16 if self.precision == BFLOAT16 else None
