@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require, user_error
-from bert_tf.layers.attention.token_layout import real_tokens_first
+from bert_tf.inputs.token_inputs import PACKED_PLACES
+from bert_tf.layers.attention.token_layout import packed_places, real_tokens_first
 from bert_tf.layers.decoder import BertDecoder
 from bert_tf.layers.dropout import new_seed_generator, next_seed
 from bert_tf.layers.pooling import first_columns, last_columns
@@ -133,6 +134,9 @@ class DenoisingAutoencoder(TrainingModel):
         tokens, mask = self._tokens(x)
         seed = next_seed(self.seed_generator) if training else tf.zeros([], tf.int64)
         noisy = without_tokens(tokens, mask, self.deletion_rate, seed)
+        if PACKED_PLACES in tokens:
+            size = len(tokens[PACKED_PLACES])
+            noisy[PACKED_PLACES] = packed_places(noisy["padding_mask"], size)
         vectors = self.encoder(noisy, training=training)  # [B, H]
         memory = tf.cast(vectors, self.compute_dtype)[:, tf.newaxis]  # [B, 1, H]
         ids, is_word = tokens["token_ids"], mask[:, 1:]

@@ -19,6 +19,8 @@ from bert_tf.adapt.layer_dropping import spread_layers
 from bert_tf.base import keras_compat
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import TextColumns
+from bert_tf.inputs.token_inputs import PACKED_PLACES
+from bert_tf.layers.attention.token_layout import packed_places
 from bert_tf.layers.dense import Dense
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.task_spec import VECTORS
@@ -222,7 +224,11 @@ class DistillationModel(TrainingModel):
     def _tokens(self, x):
         tokens = self.student.tokens_of(x)
         # One mask for both: they may have different padding ids.
-        return {**tokens, "padding_mask": self.backbone.padding_mask_of(tokens)}
+        mask = self.backbone.padding_mask_of(tokens)
+        if PACKED_PLACES in tokens and self.backbone.config.ignored_token_ids:
+            places = packed_places(mask, len(tokens[PACKED_PLACES]))
+            tokens = {**tokens, PACKED_PLACES: places}
+        return {**tokens, "padding_mask": mask}
 
     def loss_denominators(self, x, y, sample_weight):
         rule = "must be labels, unless logits_weight=1 and only the teacher's outputs count"

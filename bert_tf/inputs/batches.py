@@ -84,6 +84,43 @@ def token_batches(
     return TokenBatches(order, splits, np.argsort(order))
 
 
+def even_batches(lengths: np.ndarray, token_budget: int) -> list[np.ndarray]:
+    """Divides sequences into few batches of at most `token_budget` tokens, equal in size.
+
+    Batches have the same number of sequences, to one, and about the same number of tokens. So XLA
+    compiles at most two programs, and there is almost no padding.
+
+    Args:
+        lengths: The number of tokens of each sequence, int `[n]`, the longest first.
+        token_budget: The maximum number of tokens of a batch.
+
+    Returns:
+        The indices of the sequences of each batch, int64 `[B]`.
+
+    Raises:
+        UserError: If a sequence has more tokens than `token_budget`.
+
+    Example:
+        >>> even_batches(np.array([9, 4, 3, 2, 1]), token_budget=11)
+        [array([0, 3]), array([1, 2, 4])]
+    """
+    lengths = np.asarray(lengths, np.int64)
+    count, longest = len(lengths), lengths.max(initial=1)
+    rule = f"must be at least {longest} with `jit_compile=True`, the tokens of the longest example"
+    require(token_budget >= longest, rule, UserError, token_budget=token_budget)
+    number = max(1, -(-lengths.sum() // token_budget))
+    while True:
+        tokens, batches = np.zeros(number, np.int64), np.zeros(count, np.int64)
+        for start in range(0, count, number):  # the longest goes where the fewest tokens are
+            fewest = np.argsort(tokens, kind="stable")[: count - start]
+            batches[start : start + number] = fewest
+            tokens[fewest] += lengths[start : start + number]
+        if tokens.max() <= token_budget:
+            splits = np.cumsum(np.bincount(batches, minlength=number))[:-1]
+            return np.split(np.argsort(batches, kind="stable"), splits)
+        number += 1 + number // 256
+
+
 def by_length(lengths: np.ndarray) -> np.ndarray:
     """Returns the order of sequences by length, the longest first, int64 `[n]`.
 
@@ -133,9 +170,9 @@ def sorted_batches(
 class EpochBatches:
     """Which rows each batch of each epoch has: every row once in every epoch.
 
-    With a token budget, a batch has rows of similar length. Which rows of the same length are
-    together and the order of the batches differ between epochs; the lengths in the batches do not,
-    so all epochs have the same number of steps.
+    With a token budget, a batch has rows of similar length, or of all lengths if it is `even`.
+    Which rows of the same length are together and the order of the batches differ between epochs;
+    the lengths in the batches do not, so all epochs have the same number of steps.
 
     Args:
         lengths: The number of tokens of each row, int `[n]`; or `[n, K]` as in `token_batches`.
@@ -143,6 +180,7 @@ class EpochBatches:
         token_budget: In place of `batch_size`, the maximum number of tokens of a batch; a longer
             row is a batch of its own.
         padded: Whether `token_budget` counts padding: the number of rows times the longest length.
+        even: Whether batches are those of `even_batches`, for XLA, and not of similar lengths.
         seed: The seed of the orders.
         shuffle: Whether epochs have different orders. If not, all have that of epoch 0, and with
             `batch_size` the rows stay in their order.
@@ -156,12 +194,14 @@ class EpochBatches:
 
     Attributes:
         steps_per_epoch: The number of batches of an epoch, M.
+        most_tokens: The largest number of tokens of an `even` batch, rounded up to a multiple of 8.
         may_lack_rows: Whether an epoch may lack rows, because of `groups` or `rows_per_label`.
 
     Raises:
         ConfigError: If `batch_size` or `token_budget` is below 1.
         UserError: If not exactly one of them is given, `groups` or `rows_per_label` with a
-            `token_budget`, or the labels or `batch_size` do not suffice for `rows_per_label`.
+            `token_budget`, the labels or `batch_size` do not suffice for `rows_per_label`, or an
+            `even` batch has no room for the longest row.
 
     Example:
         >>> batches = EpochBatches([3, 9, 4, 2], token_budget=10)
@@ -177,6 +217,7 @@ class EpochBatches:
         batch_size: int | None = None,
         token_budget: int | None = None,
         padded: bool = False,
+        even: bool = False,
         seed: int = 0,
         shuffle: bool = True,
         groups: np.ndarray | None = None,
@@ -196,6 +237,7 @@ class EpochBatches:
         self.batch_size = batch_size
         self.token_budget = token_budget
         self.padded = padded
+        self.even = even
         self.seed = seed
         self.shuffle = shuffle
         self.groups = groups
@@ -210,9 +252,17 @@ class EpochBatches:
         if token_budget is None:
             count = len(self.lengths)
             self._splits = np.append(np.arange(0, count, batch_size), count)
-        else:  # the lengths of sorted rows, and so the splits, are the same in every epoch
-            self._splits = token_batches(self.lengths, token_budget, padded=padded).splits
-        self.steps_per_epoch = len(self._splits) - 1
+            self._places = np.split(np.arange(count), self._splits[1:-1])
+        # The lengths of sorted rows, and so the places, are the same in every epoch.
+        elif even:
+            longest_first = np.sort(self.lengths)[::-1]
+            self._places = even_batches(longest_first, token_budget)
+            most = max(int(longest_first[places].sum()) for places in self._places)
+            self.most_tokens = min(token_budget, -(-most // 8) * 8)
+        else:
+            splits = token_batches(self.lengths, token_budget, padded=padded).splits
+            self._places = np.split(np.arange(splits[-1]), splits[1:-1])
+        self.steps_per_epoch = len(self._places)
 
     def _require_labels(self):
         per_label, batch_size = self.rows_per_label, self.batch_size
@@ -236,7 +286,7 @@ class EpochBatches:
             return _by_label(order, self.labels, self.rows_per_label, self.batch_size, random)
         if self.groups is not None:
             return _without_duplicates(order, self.groups, np.diff(self._splits))
-        batches = np.split(order, self._splits[1:-1])
+        batches = [order[places] for places in self._places]
         if self.token_budget is not None:
             random.shuffle(batches)
         return batches

@@ -13,10 +13,12 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, user_error
 from bert_tf.ops.native import needs_static_shapes
 
+PACKED_PLACES = "packed_places"
 # Floats, which are not reshaped with the examples that they belong to.
 _FLOATS = ("head_mask", "word_vectors")
 _SHAPED_LIKE_IDS = ("segment_ids", "padding_mask", "sequence_ids", "positions")
 _TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask", "word_vectors")
+_TOKEN_INPUTS += (PACKED_PLACES,)
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
 _OTHER_NAMES = {
     "input_ids": "token_ids",
@@ -75,6 +77,8 @@ def real_tokens(inputs: dict[str, tf.Tensor], config: BertConfig) -> tf.Tensor:
 
 def num_rows(x) -> int | tf.Tensor:
     """Returns the number of rows of a nest of tensors, an int where it is known."""
+    if isinstance(x, dict) and PACKED_PLACES in x:
+        x = x["token_ids"]
     for values in tf.nest.flatten(x):
         if values is not None:
             return tf.shape(values)[0] if values.shape[0] is None else values.shape[0]

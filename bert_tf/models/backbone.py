@@ -14,7 +14,7 @@ from bert_tf.base.keras_files import write_atomically
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.families.pruned_heads import checked_pruned_heads
-from bert_tf.inputs.token_inputs import checked_token_inputs, real_tokens
+from bert_tf.inputs.token_inputs import PACKED_PLACES, checked_token_inputs, real_tokens
 from bert_tf.layers.attention.self_attention import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.embeddings import BertEmbeddings
@@ -58,9 +58,11 @@ class BertBackbone(InferenceKernels, keras.Model):
             they count the real tokens). A row may hold several sequences, each in one piece. It
             then needs `sequence_ids` int32 `[B, T]` (1, 2, ...; no token attends to another
             sequence), `positions` (from 0 in each) and `sequence_starts` int32 `[B, S]`, the column
-            of each `[CLS]`. For inspection, the output of every head is multiplied by `head_mask`
-            float `[B, L, N]`, pruned heads included, and `word_vectors` float `[B, T, E]` replace
-            the word embeddings of the ids.
+            of each `[CLS]`. `packed_places` int32 `[R]` are the flat indices of all real tokens and
+            then of some padding: only these are computed, which gives XLA a static size. Each row
+            must then have a token. For inspection, the output of every head is multiplied by
+            `head_mask` float `[B, L, N]`, pruned heads included, and `word_vectors` float `[B, T,
+            E]` replace the word embeddings of the ids.
         output_hidden_states: Whether to return the embeddings and the output of every block.
         output_attentions: Whether to return every block's attention probabilities.
         output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
@@ -278,6 +280,8 @@ class BertBackbone(InferenceKernels, keras.Model):
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
         if "sequence_starts" in tokens:
             pooled_output = self._pooled_starts(sequence_output, tokens["sequence_starts"])
+        elif layout.first_rows is not None:  # XLA then computes no [B, T, H] for a head on these
+            pooled_output = self.pooler(tf.gather(states[-1], layout.first_rows))
         else:
             pooled_output = self.pooler(first_token(sequence_output, layout.padding_mask))
         outputs = {"sequence_output": sequence_output, "pooled_output": pooled_output}
@@ -322,6 +326,10 @@ class BertBackbone(InferenceKernels, keras.Model):
         mask, sequence_ids = tokens["padding_mask"], tokens.get("sequence_ids")
         if not self.packs_tokens() or output_attentions:
             return TokenLayout.padded(mask, sequence_ids)
+        places = tokens.get(PACKED_PLACES)
+        is_known = not self.config.ignored_token_ids and attended_mask is None
+        if places is not None and is_known:
+            return TokenLayout.packed_to_size(mask, places)
         if not needs_static_shapes():
             return TokenLayout.packed(mask, sequence_ids)
         # The numbers of sequences (by their ids) and of attended tokens are not static.

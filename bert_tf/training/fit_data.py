@@ -20,8 +20,10 @@ from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE, EpochBatches, TextEpochs
 from bert_tf.inputs.columns import TextColumns, holds_text, is_container, refuse_labels_in
 from bert_tf.inputs.labels import UNKNOWN_LABELS, row_weights
 from bert_tf.inputs.streams import with_graph_targets, yields_text
-from bert_tf.inputs.token_inputs import OUT_OF_RANGE
-from bert_tf.inputs.token_rows import TokenRows
+from bert_tf.inputs.token_inputs import OUT_OF_RANGE, PACKED_PLACES
+from bert_tf.inputs.token_rows import TokenRows, parallel_map
+from bert_tf.layers.attention.token_layout import packed_places
+from bert_tf.ops import native
 from bert_tf.text.code_points import MALFORMED_TEXT
 from bert_tf.training.distribution.distributed_batches import replica_batches
 from bert_tf.training.distribution.strategies import largest_of_workers, worker_addresses
@@ -126,6 +128,7 @@ def prepared_data(
         if batch_size is not None:
             received = f"{batch_size=}, {token_budget=}"
             raise user_error("At most one of `batch_size` and `token_budget`", "be given", received)
+        _require_whole_batches(model, token_budget)
     data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
     preprocessor, strategy = model.preprocessor, model.distribute_strategy
     if isinstance(x, TextColumns):
@@ -192,7 +195,10 @@ def text_batches(
     if share is not None:
         lengths = rows.sizes(padded=False).reshape(len(rows), -1).sum(axis=1)  # [n, K] -> [n]
         numbers = share.of(numbers, lengths)
-    return preprocessor.batches(rows, training, labels, numbers, epochs.seed)
+    dataset = preprocessor.batches(rows, training, labels, numbers, epochs.seed)
+    if batches.even and packs_tokens(preprocessor):
+        dataset = _with_packed_places(dataset, batches.most_tokens)
+    return dataset
 
 
 def epoch_batches(
@@ -217,17 +223,38 @@ def epoch_batches(
     if training and preprocessor.no_duplicates:  # a number for each text, equal for equal texts
         texts = np.stack(x, axis=1)  # [n, K]
         groups = np.unique(texts, return_inverse=True)[1].reshape(texts.shape)
-    padded = token_budget is not None and not preprocessor.packs_tokens()
+    length = preprocessor.static_length
+    padded = token_budget is not None and not packs_tokens(preprocessor)
     if token_budget is None:
         sizes, batch_size = np.ones(len(rows)), batch_size or DEFAULT_BATCH_SIZE
+    elif padded and length is not None:
+        one = rows.batch(np.zeros([1], np.int64), length)
+        size = sum(values.size for name, values in one.items() if name.endswith("padding_mask"))
+        sizes = np.full(len(rows), size)
     else:
-        rule = "must be None with `jit_compile=True`: XLA compiles batches of one size"
-        is_static = preprocessor.static_length is not None
-        require(not is_static, rule, UserError, token_budget=token_budget)
         sizes = rows.sizes(padded)
     orders = {"seed": seed, "shuffle": shuffle, "groups": groups}
     orders |= {"labels": labels, "rows_per_label": rows_per_label}
-    return EpochBatches(sizes, batch_size, token_budget, padded, **orders)
+    is_even = token_budget is not None and length is not None
+    return EpochBatches(sizes, batch_size, token_budget, padded, is_even, **orders)
+
+
+def packs_tokens(preprocessor: Any) -> bool:
+    """Returns whether a token budget counts real tokens only."""
+    if preprocessor.static_length is None:
+        return preprocessor.packs_tokens()
+    has_places = preprocessor.has_packed_places and native.compiles_under_xla()
+    return has_places and preprocessor.packs_tokens()
+
+
+def _with_packed_places(dataset, size):
+    """Adds the `packed_places` of `size` rows to the features of each batch."""
+
+    def add(features, *labels):
+        places = packed_places(features["padding_mask"], size)
+        return ({**features, PACKED_PLACES: places}, *labels)
+
+    return parallel_map(dataset, add)
 
 
 @contextlib.contextmanager
@@ -279,6 +306,19 @@ def _require_labels(model, x, y):
     if is_needed and not has_labels and model.preprocessor is not None:
         received = "y=None. Pass `fit(x, y)`, or a dataset of tuples (x, y)."
         raise user_error("`y`", "be labels, a row for every example", received)
+
+
+def _require_whole_batches(model, token_budget):
+    """Raises `UserError` if XLA would compile steps of parts of batches with a token budget."""
+    given = {
+        "gradient_accumulation_steps": model.gradient_accumulation_steps,
+        "mini_batch_size": getattr(model._objective, "mini_batch_size", None),
+        "replicas": model.distribute_strategy.num_replicas_in_sync,
+    }
+    is_whole = [*given.values()] == [1, None, 1]
+    rule = "must be None with `jit_compile=True` if a step divides a batch, which has one size"
+    fits = not model.jit_compile or is_whole
+    require(fits, rule, UserError, token_budget=token_budget, **given)
 
 
 def _read(model, x, y):

@@ -188,11 +188,14 @@ class TrainingModel(StepModel):
             token_budget: For a list of texts, in place of `batch_size`: the maximum number of
                 tokens of a batch. The texts of a batch have similar lengths, and every epoch has
                 the same number of batches. Padding counts where the model computes it (see
-                `padding_free` of `BertBackbone`). A longer text is a batch of its own.
+                `padding_free` of `BertBackbone`). A longer text is a batch of its own. With
+                `jit_compile=True`, batches have texts of all lengths instead, the same number of
+                them to one, and about the same number of tokens: XLA compiles two programs at most.
 
         Raises:
             UserError: See `evaluate`; also if the model is prepacked or quantized, `token_budget`
-                is given with `batch_size`, `jit_compile` or something else than texts.
+                is given with `batch_size` or something else than texts, or with `jit_compile` is
+                less than the longest text or given for a step that divides a batch.
             DataError: If a text or a label is missing, malformed or unknown.
 
         Example:

@@ -4,6 +4,7 @@ One model of each task is traced for this module; its weights are set back for e
 `TrainingModel` promises is tested in depth in tests/training/test_training_model.py.
 """
 
+import dataclasses
 import itertools
 import random
 
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.task_model import TaskModel
+from bert_tf.ops import native
 from bert_tf.training import (
     AdamWeightDecay,
     GradualUnfreezing,
@@ -81,6 +83,31 @@ def test_batches_by_tokens_hold_every_row(name, state, is_full):
     features, _ = task.rows_of_text()
     assert sum(rows for rows, _ in sizes) == len(features["token_ids"])
     assert len(sizes) > 1 and all(rows == 1 or tokens <= 12 for rows, tokens in sizes)
+
+
+@pytest.mark.skipif(not native.compiles_under_xla(), reason="needs the lowerings for XLA")
+@tasks("training", few=True)
+def test_xla_trains_on_a_token_budget(name):
+    """The same losses, metrics and weights as without XLA and without padding."""
+    task, dropouts = TASKS[name], ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    if not task.trains_on_text:
+        return
+    config = dataclasses.replace(ONE_BLOCK, **dict.fromkeys(dropouts, 0.0))
+    options = {"config": config, "optimizer": keras.optimizers.SGD(0.1), "run_eagerly": False}
+    model = compiled(task, jit_compile=True, **options)
+    is_packed = model.preprocessor.has_packed_places
+    budget = {"token_budget": 40 if is_packed else 80, "shuffle": False}
+    data = fit_arguments(model, task.text, task.labels, **budget)["x"]
+    assert all(("packed_places" in x) == is_packed for x, *_ in data)
+    history, weights = model.fit(data, epochs=3, verbose=0).history, weights_of(model)
+
+    def packed(tokens, *labels):
+        return {key: tokens[key] for key in tokens if key != "packed_places"}, *labels
+
+    other = compiled(task, **{**options, "optimizer": keras.optimizers.SGD(0.1)})
+    expected = other.fit(data.map(packed), epochs=3, verbose=0).history
+    assert_same(history, expected)
+    assert_same(weights, weights_of(other))
 
 
 @tasks("training")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.inputs.balanced_rows import ReplicaShare
-from bert_tf.inputs.batches import EpochBatches, TextEpochs
+from bert_tf.inputs.batches import EpochBatches, TextEpochs, even_batches
 from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.token_rows import RaggedRows, batches_of_numbers
 
@@ -40,6 +40,31 @@ def test_epochs_are_permutations_within_the_budget(lengths, padded):
     assert len(firsts) > 1  # not the same order in every epoch
     tokens = [totals[np.concatenate(epoch)].tolist() for epoch in epochs]
     assert tokens[0] != sorted(tokens[0], reverse=True)  # nor from the longest to the shortest
+
+
+@pytest.mark.parametrize("count", [1, 2, 997, 1000])
+@pytest.mark.parametrize("budget", [40, 1024, 10**6])
+def test_even_batches_have_the_same_size(count, budget):
+    lengths = np.random.default_rng(2).lognormal(2.5, 0.6, count).astype(int).clip(3, 40)
+    batches = EpochBatches(lengths, token_budget=budget, even=True, seed=3)
+    first, second = batches.of_epoch(0), batches.of_epoch(1)
+    assert sorted(np.concatenate(first)) == sorted(np.concatenate(second)) == list(range(count))
+    assert len(first) == len(second) == batches.steps_per_epoch
+    tokens = [lengths[rows].sum() for rows in (*first, *second)]
+    assert max(tokens) <= batches.most_tokens <= budget
+    assert np.ptp([len(rows) for rows in first]) <= 1
+    if budget == 1024 and count > 2:  # the share of the padding
+        assert np.mean(tokens) / batches.most_tokens > 0.985
+        assert any({*rows} != {*others} for rows, others in zip(first, second))
+
+
+def test_even_batches_have_room_for_a_long_row():
+    lengths = np.array([100] + [10] * 50)
+    batches = even_batches(lengths, 100)
+    assert max(lengths[rows].sum() for rows in batches) == 100
+    assert [len(rows) for rows in batches] == [1, *[2] * 25]  # the long one has no room for another
+    with pytest.raises(UserError, match="`token_budget` must be at least 100 with `jit_compile="):
+        even_batches(lengths, 99)
 
 
 def test_rows_of_one_length_change_places():

@@ -4,14 +4,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.layers.attention.token_layout import TokenLayout, real_tokens_first
+from bert_tf.layers.attention.token_layout import TokenLayout, packed_places, real_tokens_first
 from bert_tf.layers.pooling import first_columns
 from bert_tf.ops.native import needs_static_shapes, static_shapes
+
+
+def packed_to_size(mask):
+    """With two rows of padding, where the batch has as much."""
+    return TokenLayout.packed_to_size(mask, packed_places(mask, tf.math.count_nonzero(mask) + 2))
+
 
 LAYOUTS = {
     "padded": TokenLayout.padded,
     "packed": TokenLayout.packed,
     "packed in place": TokenLayout.packed_in_place,
+    "packed to a size": packed_to_size,
 }
 # Padding right, left, between tokens, nowhere and everywhere.
 MASKS = {
@@ -187,3 +194,29 @@ def test_static_shapes_hold_in_their_block_only():
             assert needs_static_shapes()
             raise KeyError
     assert not needs_static_shapes()
+
+
+@pytest.mark.parametrize("name", ["right", "left", "between", "nowhere"])
+def test_rows_of_a_size_are_those_of_a_packed_batch_and_padding(name):
+    mask = tf.constant(mask_of(name))
+    packed, layout = TokenLayout.packed(mask), packed_to_size(mask)
+    count, size = int(packed.row_splits[-1]), int(layout.row_splits[-1])
+    assert size == min(count + 2, mask.numpy().size)
+    np.testing.assert_array_equal(layout.real_tokens[:count], packed.real_tokens)
+    np.testing.assert_array_equal(layout.row_splits[:-1], packed.row_splits)
+    values = np.where(mask, 1.0, np.nan).astype(np.float32)[..., np.newaxis]
+    rows = layout.to_rows(values)  # NaN at the padding
+    first = tf.gather(rows, layout.first_rows)
+    np.testing.assert_array_equal(first, np.ones([len(values), 1]))
+    with tf.GradientTape() as tape:
+        tape.watch(rows)
+        total = tf.reduce_sum(layout.to_batch(rows) ** 2)
+    assert total == count
+    np.testing.assert_array_equal(
+        tape.gradient(total, rows)[:, 0], [2] * count + [0] * (size - count)
+    )
+
+
+def test_a_batch_with_more_tokens_than_rows_is_refused():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have at most 2 tokens"):
+        packed_places(tf.constant([[True, True], [True, False]]), 2)

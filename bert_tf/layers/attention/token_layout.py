@@ -7,6 +7,7 @@ Every layer inside the encoder works on rows, `[R, H]`. A layout defines the row
   position.
 - padded: R = B * T. Shapes are static, as XLA and TPUs require, and attention masks the padding.
 - packed in place: R = B * T, but attention is computed as for packed rows.
+- packed to a size: R is static, the most tokens of any batch. Some rows at the end are padding.
 
 An `ops.AttentionRule`, not the layout, says which rows of its sequence a row attends to.
 """
@@ -28,6 +29,7 @@ class TokenLayout:
     # int32 [B, T], the sequence of each token if a row of the batch contains several sequences.
     sequence_ids: tf.Tensor | None = None
     has_padding_rows: bool = True  # whether padding is among the rows
+    first_rows: tf.Tensor | None = None  # int32 [B], of each row of the batch, if packed to a size
 
     @property
     def length(self) -> tf.Tensor:
@@ -81,6 +83,19 @@ class TokenLayout:
             starts = tf.concat([tf.zeros_like(lengths), lengths], axis=1)  # [B, 2]
         row_splits = tf.concat([tf.reshape(first + starts, [-1]), [batch * length]], axis=0)
         return cls(padding_mask, tf.reshape(first + order, [-1]), row_splits)
+
+    @classmethod
+    def packed_to_size(cls, padding_mask: tf.Tensor, places: tf.Tensor) -> "TokenLayout":
+        """Makes a layout whose rows are those of `packed`, then padding up to a static size.
+
+        Args:
+            padding_mask: bool `[B, T]`, with a real token in each row.
+            places: int32 `[R]`, what `packed_places` returned for it. The padding at the end is a
+                sequence of its own.
+        """
+        lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1)  # [B, T] -> [B]
+        splits = tf.concat([[0], tf.cumsum(lengths), tf.shape(places)], axis=0)  # [B + 2]
+        return cls(padding_mask, places, splits, first_rows=splits[:-2])
 
     def same_sequence(self) -> tf.Tensor:
         """Returns which keys are real and in the query's sequence: bool `[B, 1, 1 or T, T]`."""
@@ -149,6 +164,29 @@ class TokenLayout:
             batch = tf.where(self.padding_mask[:, :, tf.newaxis], batch, tf.zeros([], batch.dtype))
         batch.set_shape([*self.padding_mask.shape, width])
         return batch
+
+
+def packed_places(padding_mask: tf.Tensor, size: int) -> tf.Tensor:
+    """Returns the flat indices in `[B * T]` of real tokens, then of padding: int32 `[R]`.
+
+    R is `size`, or `B * T` if that is less.
+
+    Args:
+        padding_mask: bool `[B, T]`, True for real tokens, or `[B, K, T]`.
+        size: The number of rows to compute.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If there are more real tokens.
+
+    Example:
+        >>> packed_places(tf.constant([[True, False], [True, False]]), 3).numpy()
+        array([0, 2, 1], dtype=int32)
+    """
+    count = tf.math.count_nonzero(padding_mask)
+    must = f"A batch must have at most {size} tokens, which `jit_compile=True` computes"
+    tf.debugging.assert_less_equal(count, tf.cast(size, count.dtype), must)
+    places = real_tokens_first(tf.reshape(padding_mask, [1, -1]))[0, :size]  # [B * T] -> [R]
+    return tf.cast(places, tf.int32)
 
 
 def real_tokens_first(padding_mask: tf.Tensor) -> tf.Tensor:

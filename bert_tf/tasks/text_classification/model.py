@@ -23,6 +23,7 @@ from bert_tf.inputs.labels import (
     class_sets,
     read_regression_labels,
 )
+from bert_tf.inputs.token_inputs import PACKED_PLACES
 from bert_tf.inputs.word_labels import next_words
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.pooling import SequencePooling, first_columns, first_token
@@ -470,7 +471,8 @@ def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict
 
     Args:
         tokens: `token_ids` and `segment_ids`, int32 `[B, T]`; rows without a second text stay.
-            `word_vectors` `[B, T, E]` move with their tokens, and `head_mask` `[B, L, N]` is kept.
+            `word_vectors` `[B, T, E]` move with their tokens; `head_mask` `[B, L, N]` and
+            `packed_places` `[R]` are kept.
         padding_mask: bool `[B, T]`, True for real tokens.
     """
     segments = tf.cast(tokens["segment_ids"], tf.int32)
@@ -487,8 +489,7 @@ def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict
     others = {}
     if tokens.get("word_vectors") is not None:
         others["word_vectors"] = tf.gather(tokens["word_vectors"], order, batch_dims=1)
-    if tokens.get("head_mask") is not None:
-        others["head_mask"] = tokens["head_mask"]
+    others |= {name: tokens[name] for name in ("head_mask", PACKED_PLACES) if name in tokens}
     return {
         **others,
         "token_ids": ids,
