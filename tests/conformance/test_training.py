@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.task_model import TaskModel
-from bert_tf.ops import native
 from bert_tf.training import (
     AdamWeightDecay,
     GradualUnfreezing,
@@ -23,6 +22,7 @@ from bert_tf.training import (
     freeze_layers,
     reinitialize_top_layers,
 )
+from bert_tf.training.fit_data import packs_tokens
 from tests.conformance.state import State
 from tests.conformance.task import CONFIG, LENGTH, ONE_BLOCK, ROWS, WEIGHTS, assert_same, make
 from tests.conformance.tasks import TASKS, tasks
@@ -85,7 +85,6 @@ def test_batches_by_tokens_hold_every_row(name, state, is_full):
     assert len(sizes) > 1 and all(rows == 1 or tokens <= 12 for rows, tokens in sizes)
 
 
-@pytest.mark.skipif(not native.compiles_under_xla(), reason="needs the lowerings for XLA")
 @tasks("training", few=True)
 def test_xla_trains_on_a_token_budget(name):
     """The same losses, metrics and weights as without XLA and without padding."""
@@ -95,7 +94,7 @@ def test_xla_trains_on_a_token_budget(name):
     config = dataclasses.replace(ONE_BLOCK, **dict.fromkeys(dropouts, 0.0))
     options = {"config": config, "optimizer": keras.optimizers.SGD(0.1), "run_eagerly": False}
     model = compiled(task, jit_compile=True, **options)
-    is_packed = model.preprocessor.has_packed_places
+    is_packed = packs_tokens(model.preprocessor)
     budget = {"token_budget": 40 if is_packed else 80, "shuffle": False}
     data = fit_arguments(model, task.text, task.labels, **budget)["x"]
     assert all(("packed_places" in x) == is_packed for x, *_ in data)
