@@ -135,7 +135,7 @@ class DenoisingAutoencoder(TrainingModel):
         seed = next_seed(self.seed_generator) if training else tf.zeros([], tf.int64)
         noisy = without_tokens(tokens, mask, self.deletion_rate, seed)
         if PACKED_PLACES in tokens:
-            size = len(tokens[PACKED_PLACES])
+            size = tokens[PACKED_PLACES].shape[0]
             noisy[PACKED_PLACES] = packed_places(noisy["padding_mask"], size)
         vectors = self.encoder(noisy, training=training)  # [B, H]
         memory = tf.cast(vectors, self.compute_dtype)[:, tf.newaxis]  # [B, 1, H]

@@ -226,7 +226,7 @@ class DistillationModel(TrainingModel):
         # One mask for both: they may have different padding ids.
         mask = self.backbone.padding_mask_of(tokens)
         if PACKED_PLACES in tokens and self.backbone.config.ignored_token_ids:
-            places = packed_places(mask, len(tokens[PACKED_PLACES]))
+            places = packed_places(mask, tokens[PACKED_PLACES].shape[0])
             tokens = {**tokens, PACKED_PLACES: places}
         return {**tokens, "padding_mask": mask}
 
