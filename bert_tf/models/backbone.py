@@ -327,7 +327,8 @@ class BertBackbone(InferenceKernels, keras.Model):
         if not self.packs_tokens() or output_attentions:
             return TokenLayout.padded(mask, sequence_ids)
         places = tokens.get(PACKED_PLACES)
-        is_known = not self.config.ignored_token_ids and attended_mask is None
+        others = (self.num_random_blocks, attended_mask)
+        is_known = not self.config.ignored_token_ids and others == (None, None)
         if places is not None and is_known:
             return TokenLayout.packed_to_size(mask, places)
         if not needs_static_shapes():

@@ -1,9 +1,12 @@
 """TokenLayout: which positions of a batch are rows, and the way there and back."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import BertBackbone
 from bert_tf.layers.attention.token_layout import TokenLayout, packed_places, real_tokens_first
 from bert_tf.layers.pooling import first_columns
 from bert_tf.ops.native import needs_static_shapes, static_shapes
@@ -203,7 +206,7 @@ def test_rows_of_a_size_are_those_of_a_packed_batch_and_padding(name):
     count, size = int(packed.row_splits[-1]), int(layout.row_splits[-1])
     assert size == min(count + 2, mask.numpy().size)
     np.testing.assert_array_equal(layout.real_tokens[:count], packed.real_tokens)
-    np.testing.assert_array_equal(layout.row_splits[:-1], packed.row_splits)
+    np.testing.assert_array_equal(layout.row_splits[: len(packed.row_splits)], packed.row_splits)
     values = np.where(mask, 1.0, np.nan).astype(np.float32)[..., np.newaxis]
     rows = layout.to_rows(values)  # NaN at the padding
     first = tf.gather(rows, layout.first_rows)
@@ -220,3 +223,19 @@ def test_rows_of_a_size_are_those_of_a_packed_batch_and_padding(name):
 def test_a_batch_with_more_tokens_than_rows_is_refused():
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have at most 2 tokens"):
         packed_places(tf.constant([[True, True], [True, False]]), 2)
+
+
+def test_much_padding_has_no_longer_sequence_than_a_row(tiny_config):
+    """Rotations and tables of places have one for each place of a row."""
+    config = dataclasses.replace(tiny_config, position_embedding_type="rotary")
+    backbone = BertBackbone(config)
+    ids = tf.constant([[2, 5, 0, 0], [2, 7, 8, 0], [2, 0, 0, 0]])
+    tokens = {"token_ids": ids, "padding_mask": ids > 0}
+    expected = backbone(tokens)
+    for size in (6, 9, 12):
+        outputs = backbone({**tokens, "packed_places": packed_places(ids > 0, size)})
+        for name, values in expected.items():
+            real = values[ids > 0] if values.shape.rank == 3 else values
+            found = outputs[name]
+            found = found[ids > 0] if found.shape.rank == 3 else found
+            np.testing.assert_allclose(found, real, atol=1e-6)

@@ -90,12 +90,15 @@ class TokenLayout:
 
         Args:
             padding_mask: bool `[B, T]`, with a real token in each row.
-            places: int32 `[R]`, what `packed_places` returned for it. The padding at the end is a
-                sequence of its own.
+            places: int32 `[R]`, what `packed_places` returned for it. The padding at the end is in
+                sequences of its own, none of which is longer than a row.
         """
         lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1)  # [B, T] -> [B]
-        splits = tf.concat([[0], tf.cumsum(lengths), tf.shape(places)], axis=0)  # [B + 2]
-        return cls(padding_mask, places, splits, first_rows=splits[:-2])
+        splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)  # [B + 1]
+        length, size = tf.maximum(tf.shape(padding_mask)[1], 1), tf.size(places)
+        padding = splits[-1] + length * tf.range(1, -(-size // length) + 1)
+        row_splits = tf.concat([splits, tf.minimum(padding, size)], axis=0)
+        return cls(padding_mask, places, row_splits, first_rows=splits[:-1])
 
     def same_sequence(self) -> tf.Tensor:
         """Returns which keys are real and in the query's sequence: bool `[B, 1, 1 or T, T]`."""
