@@ -12,8 +12,8 @@
 ##  make configure   .bazelrc.user: what Bazel must know about this machine
 ##  make ops         the native ops for this machine, into bert_tf/ops/; with ALL=1 those for
 ##                   every instruction set, and what `jit_compile=True` needs of them
-##  make wheel       one wheel, into dist/, with the ops for every TensorFlow that is supported;
-##                   ARCH=aarch64 for 64-bit ARM
+##  make wheel       one wheel, into dist/, with the ops for every TensorFlow that is supported, and
+##                   its SBOM; ARCH=aarch64 for 64-bit ARM
 ##  make materials   weights, vocabularies and texts that tests and demo read, into .cache/materials
 ##  make clean       removes what was built; make distclean also environments and downloads
 ##
@@ -136,6 +136,9 @@ WHEEL_TF_VERSIONS ?= 2.19 2.20 $(DEFAULT_TF_VERSION)
 WHEEL_OPS := .cache/wheel/$(ARCH)
 AUDITWHEEL := import platform, sys, auditwheel.main as auditwheel; \
   platform.machine = lambda: "$(ARCH)"; sys.exit(auditwheel.main())
+# The time of the commit is that of all files in the wheel, so that the same source and tools make the
+# same bytes.
+wheel: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2> /dev/null || echo 315532800)
 .PHONY: wheel
 wheel: venv
 	rm -rf build $(WHEEL_OPS)
@@ -148,6 +151,7 @@ wheel: venv
 	  --no-build-isolation --no-deps --wheel-dir $(WHEEL_OPS) .
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -c '$(AUDITWHEEL)' repair --wheel-dir dist --only-plat \
 	  --plat manylinux_2_28_$(ARCH) --exclude 'libtensorflow_*' $(WHEEL_OPS)/*.whl
+	$(PY) third_party/sbom.py dist/bert_tf-$(ARCH).cdx.json
 
 .PHONY: wheel-ops
 wheel-ops: configure

@@ -114,6 +114,12 @@ class BuildWithOps(build_py):
 class PlatformWheel(bdist_wheel):
     """Tags a wheel that holds the ops with the platform, for any Python 3."""
 
+    def write_wheelfile(self, wheelfile_base: str, **options: str) -> None:
+        """Runs when all files are there: a wheel records their modes, which depend on the umask."""
+        super().write_wheelfile(wheelfile_base, **options)
+        for path in Path(self.bdist_dir).rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
     def get_tag(self) -> tuple[str, str, str]:
         _, _, platform = super().get_tag()
         return ("py3", "none", platform)
@@ -133,7 +139,7 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    license_files=["LICENSE"],
+    license_files=["LICENSE", "third_party/NOTICE.md"],
     python_requires=">=3.10",
     # bert_tf/tools is a link to tools/.
     packages=find_packages(include=["bert_tf", "bert_tf.*"]),

@@ -67,6 +67,8 @@ def copy_tree(folder):
     shutil.copytree(ROOT / "bert_tf", tree / "bert_tf", ignore=no_caches)
     for name in ("setup.py", "pyproject.toml", "configure.py", "MANIFEST.in", "LICENSE"):
         shutil.copy(ROOT / name, tree)
+    (tree / "third_party").mkdir()
+    shutil.copy(ROOT / "third_party" / "NOTICE.md", tree / "third_party")
     (tree / "README.md").write_text("# bert_tf\n", encoding="utf-8")
     (tree / "custom_ops").mkdir()
     for name in ("build.py", "foreign_tensorflow.py"):
@@ -145,13 +147,18 @@ def run_setup(tree, env, command, *arguments):
 
 
 def build_wheel(tree, env):
-    result = run_pip(tree, env, "wheel", "--wheel-dir", str(tree / "dist"), ".")
-    assert result.returncode == 0, result.stdout
-    (wheel,) = (tree / "dist").iterdir()
+    wheel = build_wheel_file(tree, env)
     with zipfile.ZipFile(wheel) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     shutil.rmtree(tree / "dist")
     return wheel.name, files
+
+
+def build_wheel_file(tree, env):
+    result = run_pip(tree, env, "wheel", "--wheel-dir", str(tree / "dist"), ".")
+    assert result.returncode == 0, result.stdout
+    (wheel,) = (tree / "dist").iterdir()
+    return wheel
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +185,76 @@ def test_a_wheel_without_bazel_is_pure_and_has_no_object(wheels):
     assert {f"bert_tf/inspection/page_files/{name}" for name in page} <= set(files)
     assert {"page.html", "page.css", "main.js"} <= page
     assert {file.split("/")[0] for file in files} == {"bert_tf", "bert_tf-0.1.0.dist-info"}
+
+
+def test_a_wheel_has_the_licences_of_others(wheels):
+    _, (_, files), _ = wheels
+    notice = files["bert_tf-0.1.0.dist-info/licenses/third_party/NOTICE.md"].decode("utf-8")
+    assert "bert_tf-0.1.0.dist-info/licenses/LICENSE" in files
+    headings = " ".join(re.findall("(?m)^## (.+): ", notice)).lower()
+    repository = (ROOT / "third_party/tensorflow_repository.bzl").read_text("utf-8")
+    lists = re.findall(r"_HEADER_FOLDERS = \[(.*?)\]", repository, re.DOTALL)
+    folders = re.findall('"(.+)"', "".join(lists))
+    names = {
+        "absl": "abseil",
+        "google": "protocol buffers",
+        "xla": "tensorflow",
+        "tsl": "tensorflow",
+    }
+    for folder in folders:  # whose headers are compiled into the ops
+        first = re.sub("^(external|unsupported)/", "", folder).split("/")[0]
+        assert names.get(first, first.removesuffix("_archive")).lower() in headings, folder
+    data = [path.name for path in (ROOT / "bert_tf").rglob("*_data.txt")]
+    assert data and all(name in notice for name in data)
+
+
+@pytest.mark.full
+def test_a_wheel_is_the_same_bytes_again(tmp_path, plain_tools):
+    """Of another folder, with other dates and modes of files, by a user with another umask."""
+    made = []
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        tree = copy_tree(tmp_path / str(number))
+        for path in tree.rglob("*") if number else ():
+            path.chmod(0o700 if path.is_dir() else 0o600)
+            os.utime(path, (10**9, 10**9))
+        env = environment(
+            plain_tools, SOURCE_DATE_EPOCH="1700000000", BERT_TF_BUILD_OPS="bert_tf/ops"
+        )
+        before = os.umask(0o077 if number else 0o022)
+        try:
+            made.append(build_wheel_file(tree, env).read_bytes())
+        finally:
+            os.umask(before)
+    assert made[0] == made[1]
+
+
+def test_the_sbom(tmp_path):
+    """What bert_tf requires, with versions and licences, and what is in its wheel."""
+    program = str(ROOT / "third_party/sbom.py")
+    for name in ("a", "b"):
+        result = run(
+            {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}, program, str(tmp_path / name)
+        )
+        assert result.returncode == 0, result.stdout
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    bill = json.loads((tmp_path / "a").read_text("utf-8"))
+    assert (bill["bomFormat"], bill["metadata"]["timestamp"]) == (
+        "CycloneDX",
+        "2023-11-14T22:13:20Z",
+    )
+    found = {one["name"]: one for one in bill["components"]}
+    assert found["tensorflow"]["version"] == tf.__version__
+    assert found["pip"]["scope"] == "excluded" and found["pytest"]["scope"] == "optional"
+    required = {name for name, one in found.items() if one["scope"] == "required"}
+    assert required >= {"tensorflow", "keras", "numpy", "protobuf", "safetensors", "tqdm", "h5py"}
+    assert "pytest" not in required and "bert-tf" not in found
+    assert all(one["licenses"] and one["purl"].startswith("pkg:pypi/") for one in found.values())
+    inside = {one["name"] for one in bill["metadata"]["component"]["components"]}
+    assert inside >= {"Eigen", "Abseil", "Unicode Character Database"}
+    refs = {one["bom-ref"] for one in (*bill["components"], bill["metadata"]["component"])}
+    used = {ref for one in bill["dependencies"] for ref in (one["ref"], *one["dependsOn"])}
+    assert used <= refs
 
 
 def test_a_wheel_has_the_command_and_the_programs(wheels, tmp_path, is_full):
