@@ -160,12 +160,14 @@ setup(
         "safetensors",
         "tqdm",
     ],
+    # Least versions of aiohttp, grpcio and pyarrow: older ones have holes that a request or a table
+    # of a stranger can use (SECURITY.md).
     # bert_tf/base/optional_packages.py names the extra of each package in errors, and
     # docs/installation.md says what the extras are for.
     extras_require={
         "test": [
             "ai-edge-litert",
-            "aiohttp",
+            "aiohttp>=3.14.4",
             "apache-beam>=2.77,<3",
             "bm25s",
             "clang-format~=23.1",
@@ -179,7 +181,7 @@ setup(
             "pdoc",
             "polars",
             "prometheus-client",
-            "pyarrow",
+            "pyarrow>=14.0.1",
             "pytest",
             "pytest-xdist",
             "ruff~=0.17.0",
@@ -213,13 +215,13 @@ setup(
         "chinese": ["jieba"],
         "evaluate": ["matplotlib", "scikit-learn"],
         "generation": ["rouge-score", "sacrebleu>=2.6,<3"],
-        "grpc": ["grpcio", "grpcio-health-checking", "tensorflow-serving-api"],
+        "grpc": ["grpcio>=1.60", "grpcio-health-checking", "tensorflow-serving-api"],
         "hub": ["huggingface_hub"],
         "inspection": ["lit-nlp"],
         "litert": ["ai-edge-litert"],
         "mteb": ["mteb"],
         "notebooks": [
-            "aiohttp",
+            "aiohttp>=3.14.4",
             "ipykernel",
             "matplotlib",
             "nbclient",
@@ -231,9 +233,9 @@ setup(
         ],
         "onnx": ["onnxruntime", "tf2onnx"],
         "search": ["bm25s", "faiss-cpu", "scipy", "usearch"],
-        "server": ["aiohttp", "prometheus-client"],
+        "server": ["aiohttp>=3.14.4", "prometheus-client"],
         "serving": ["tensorflow-serving-api"],
-        "tables": ["pandas", "pyarrow"],
+        "tables": ["pandas", "pyarrow>=14.0.1"],
         "tagging": ["seqeval"],
         "benchmark": [
             "ctranslate2",

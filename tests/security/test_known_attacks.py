@@ -19,6 +19,7 @@ import sys
 import tarfile
 import types
 import zipfile
+from pathlib import Path
 
 import h5py
 import keras
@@ -595,3 +596,32 @@ def test_graph_of_a_saved_model_with_weights(trap, tmp_path):
     (folder / "saved_model.pb").symlink_to(graph / "saved_model.pb")
     with unopened(graph):
         BertBackbone.from_pretrained(folder)
+
+
+def test_security_md_has_all_numbers_and_tests():
+    table = (REPOSITORY / "SECURITY.md").read_text("utf-8")
+    server = REPOSITORY / "tests" / "server"
+    sources = {
+        path: path.read_text("utf-8")
+        for path in (
+            *map(server.joinpath, ("test_known_attacks.py", "test_grpc.py")),
+            Path(__file__),
+        )
+    }
+    used = {
+        f"CVE-{year}-{number}"
+        for text in sources.values()
+        for year, number in re.findall(r"(?i)cve[-_](\d{4})[-_](\d+)", text)
+    }
+    rows = re.findall(r"(?m)^\| (.+?) \|.*\| (`.*`) \|$", table)
+    listed = {number for row, _ in rows for number in re.findall(r"CVE-\d+-\d+", row)}
+    assert used <= listed
+    for row, tests in rows:
+        for test in re.findall("`(.+?)`", tests):
+            file, _, name = test.rpartition("::")
+            text = (REPOSITORY / file).read_text("utf-8") if file else sources[Path(__file__)]
+            assert f"def {name}(" in text, test
+            if (numbers := re.findall(r"CVE-\d+-\d+", row)) and "_cve_" in name:
+                assert {n.lower().replace("-", "_") for n in numbers} <= {
+                    f"cve_{n}" for n in re.findall(r"cve_(\d+_\d+)", name)
+                }

@@ -87,6 +87,16 @@ def test_endless_heads(server, place):
     assert server.metric("process_resident_memory_bytes") < before + 20 * MEGABYTE
 
 
+def test_pipelined_requests_cve_2026_54273(server):
+    """Requests without end of a client that reads no answer."""
+    before = server.metric("process_resident_memory_bytes")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            for _ in range(2000):
+                connection.sendall(HIDDEN.replace(b"Connection: close\r\n", b"") * 500)
+    assert server.metric("process_resident_memory_bytes") < before + 20 * MEGABYTE
+
+
 def test_many_chunks_cve_2025_69229(server):
     start = time.monotonic()
     received = _all_answers(
