@@ -407,6 +407,7 @@ def start_workers(root, output, texts, *more):
     return workers
 
 
+@pytest.mark.full
 def test_two_workers_are_one_process_and_leave_when_one_dies(start_files, tmp_path):
     # Dropout draws by the row's place on its device, so the comparison goes without it.
     config = json.loads((start_files / "config.json").read_text())

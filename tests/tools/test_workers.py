@@ -126,6 +126,7 @@ def test_two_workers_are_one_process_also_after_a_kill(files, tmp_path, program)
         time.sleep(0.01)
     workers[1].kill()
     assert workers[0].wait(timeout=60) == PEER_GONE, workers[0].text()
+    assert "this worker ends too" in workers[0].text() and "ckpt-" in workers[0].text()
     assert not (two / "model").exists()
 
     workers = start_workers(program, flags, tmp_path)
