@@ -14,7 +14,7 @@ from tests.fuzz import runner
 from tests.fuzz.formats import FORMATS
 from tests.training import processes
 
-FEW = 20  # of each format; in the full suite, as many as the format says
+FEW = 10  # of each format; in the full suite, as many as the format says
 
 
 @pytest.fixture(scope="module")
