@@ -11,6 +11,7 @@ import bert_tf
 from bert_tf import BertBackbone, BertConfig
 from bert_tf.errors import UserError
 from bert_tf.text import SubwordTokenizer, load_tokenizer
+from bert_tf.training import AdamWeightDecay
 from tests.text.subwords import bpe_definition, unigram_definition
 
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("g", "o"), ("go", "o"), ("goo", "d")]
@@ -50,7 +51,7 @@ def make(request):
 
 def test_a_classifier_from_text_to_a_served_model(make, tmp_path):
     model = make(bert_tf.BertTextClassifier, labels=["bad", "good"])
-    model.compile(keras.optimizers.Adam(3e-3), metrics=["accuracy"])
+    model.compile(AdamWeightDecay(3e-3, bias_correction=True), metrics=["accuracy"])
     model.fit(TEXTS, LABELS, batch_size=4, epochs=30, verbose=0)
     assert model.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)["accuracy"] == 1.0
     expected = model.predict((TEXTS, TEXTS), verbose=0)
@@ -86,7 +87,7 @@ def test_a_question_is_packed_as_its_tokenizer_packs_pairs(make):
 
 def test_words_are_found_again(make):
     model = make(bert_tf.BertTokenClassifier, labels=["O", "X"])
-    model.compile(keras.optimizers.Adam(3e-3))
+    model.compile(AdamWeightDecay(3e-3, bias_correction=True))
     words, tags = [["the", "good", "film"], ["bad"]], [["O", "X", "O"], ["X"]]
     model.fit(words, tags, epochs=40, verbose=0)
     assert model.predict_tags(words) == tags
@@ -96,7 +97,7 @@ def test_words_are_found_again(make):
 
 def test_a_masked_word_is_hidden_and_guessed(make):
     model = make(bert_tf.BertMaskedLM)
-    model.compile(keras.optimizers.Adam(3e-3))
+    model.compile(AdamWeightDecay(3e-3, bias_correction=True))
     model.fit(["the good film"] * 320, batch_size=16, verbose=0)
     ((candidates,),) = model.fill_mask(["the <mask> film"])
     assert candidates[0].piece.strip("Ġ▁ ") == "good"
