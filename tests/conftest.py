@@ -96,7 +96,7 @@ MAY_TAKE_LONGER = {
     "tests/serving/test_c_program.py": "MiniLM is exported twice and a C program compiled",
     "tests/test_documents.py::test_the_second_example_learns": "MiniLM is fine-tuned",
     "tests/models/test_subword_models.py::test_a_classifier": "from its pieces to a served model",
-    "tests/tools/test_run_pretraining.py::test_two_workers": "two programs that wait",
+    "tests/tools/test_workers.py::test_two_workers": "two programs that wait",
     "tests/benchmarks/test_main.py::test_a_tiny_run": "times other libraries too",
     "tests/tools/test_original_command_lines.py": "whole examples of the original's",
 }
@@ -336,6 +336,21 @@ def seeds(kernels_are_kept):
     import keras
 
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def eager_steps():
+    """Models train and predict operation by operation: tracing takes longer than a few steps.
+
+    It is for tests of what steps that are traced and steps that are not have in common, such as
+    files and options. What they do not have in common is tested in tests/training.
+    """
+    import keras
+
+    # Our models trace their steps whatever `tf.config.run_functions_eagerly` says.
+    is_eager = property(lambda model: True, lambda model, value: None)
+    with mock.patch.object(keras.Model, "run_eagerly", is_eager):
+        yield
 
 
 @pytest.fixture(scope="session")

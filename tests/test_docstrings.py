@@ -12,7 +12,6 @@ import io
 import os
 import re
 import types
-from unittest import mock
 
 import keras
 import numpy as np
@@ -37,8 +36,13 @@ SKIPPED = {
     "bert_tf.text.whole_words": "needs jieba, an optional package",
     "bert_tf.training.evaluation.generated_text": "needs sacrebleu and rouge-score, optional",
 }
-# Examples that `make test` leaves to the full suite: this one starts two processes.
-SLOW = {"bert_tf.tasks.sentence_embedding.encoding_pool"}
+# Examples that `make test` leaves to the full suite.
+SLOW = {
+    "bert_tf.tasks.sentence_embedding.encoding_pool",  # starts two processes
+    # They export as the example of `bert_tf.serving.export`; tests/serving calls the functions.
+    "bert_tf.serving.comparison",
+    "bert_tf.serving.description",
+}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -57,14 +61,11 @@ def example_files(tmp_path_factory, tiny_vocabulary):
 
 
 @pytest.fixture(autouse=True)
-def values_alone():
+def values_alone(eager_steps):
     """No progress bars before what `predict` gives, and no graphs, which take longer to trace."""
     keras.config.disable_interactive_logging()
     tf.config.run_functions_eagerly(True)
-    # Our models trace their steps whatever that says.
-    is_eager = property(lambda model: True, lambda model, value: None)
-    with mock.patch.object(keras.Model, "run_eagerly", is_eager):
-        yield
+    yield
     keras.config.enable_interactive_logging()
     tf.config.run_functions_eagerly(False)
 

@@ -103,6 +103,7 @@ def test_padding_is_not_looked_at(classifier):
                 np.testing.assert_allclose(other, part, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("eager_steps")
 @pytest.mark.parametrize(
     "calibration",
     [

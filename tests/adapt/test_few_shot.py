@@ -40,8 +40,16 @@ def make_classifier(tiny_config, tiny_vocabulary):
     return make
 
 
-@pytest.mark.parametrize("labels", [["bad", "good", "other"], ["bad", "good"]])
-@pytest.mark.parametrize("pooling", ["mean", "mean_max"])
+@pytest.mark.usefixtures("eager_steps")
+@pytest.mark.parametrize(
+    "labels, pooling",
+    [
+        (["bad", "good", "other"], "mean"),
+        (["bad", "good"], "mean_max"),
+        pytest.param(["bad", "good", "other"], "mean_max", marks=pytest.mark.full),
+        pytest.param(["bad", "good"], "mean", marks=pytest.mark.full),
+    ],
+)
 def test_the_head_is_the_logistic_regression_of_the_vectors(make_classifier, labels, pooling):
     linear_model = pytest.importorskip("sklearn.linear_model", reason="needs scikit-learn")
     keras.utils.set_random_seed(0)
@@ -65,6 +73,7 @@ def test_the_head_is_the_logistic_regression_of_the_vectors(make_classifier, lab
     np.testing.assert_allclose(probabilities, expected.predict_proba(vectors), atol=1e-4)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_the_classifier_is_like_any_other(make_classifier, tmp_path):
     pytest.importorskip("sklearn", reason="needs scikit-learn")
     classifier = make_classifier()
@@ -113,6 +122,7 @@ def test_other_errors(make_classifier, tiny_config):
         few_shot_pairs([1, 1])
 
 
+@pytest.mark.full
 def test_two_sentences_of_each_topic(minilm):
     """MiniLM learns what a topic is from two sentences of each, and finds that of the others."""
     pytest.importorskip("sklearn", reason="needs scikit-learn")

@@ -134,6 +134,7 @@ def test_a_pruned_model(make):
     np.testing.assert_allclose(importance, brute_force(model, targets), rtol=0.02)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_nothing_of_the_model_changes(make):
     model, targets = make(), TARGETS
     model.compile(AdamWeightDecay(1e-3))

@@ -36,6 +36,7 @@ def test_even_distances():
     assert spread_layers(7, 7) == list(range(7))
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_all_blocks_are_the_teacher(teacher):
     student = student_from_teacher(teacher, layers=range(6))
     expected = teacher.predict(["good film", "bad"], verbose=0)

@@ -112,6 +112,7 @@ def test_only_integers_are_left(classifier):
     assert not classifier.backbone.is_prepacked
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [
@@ -173,6 +174,7 @@ def test_backbone_is_saved_and_opened(backbone, tmp_path):
         BertBackbone.from_pretrained(tmp_path / "float32", quantization="int4")
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_keras_files(classifier, tmp_path):
     classifier.quantize("int8")
     expected = classifier.predict(TEXTS, verbose=0)

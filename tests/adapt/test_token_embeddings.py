@@ -56,6 +56,7 @@ def test_the_outputs_stay(name):
         np.testing.assert_array_equal(weight, same)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_new_tokens_are_learned_and_saved(tmp_path):
     model = make(TASKS["text classification"])
     model.compile(AdamWeightDecay(1e-2))

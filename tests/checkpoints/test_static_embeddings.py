@@ -204,6 +204,7 @@ def test_unigram(tmp_path):
         opened(folder)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_training_and_what_follows(tmp_path):
     """Only the vectors of tokens in the texts move; the SavedModel and all files are equal."""
     encoder = opened(write_static(tmp_path / "theirs", {"embeddings": TABLE}, normalize=True))

@@ -77,6 +77,7 @@ def test_windows_refuse(make):
         model.predict((TEXTS, TEXTS), window_stride=5)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_extended_positions(make, tiny_config):
     model = make(BertTextClassifier, max_length=12)
     longer = resize_position_embeddings(model, 100, alpha=0.3)
@@ -102,6 +103,7 @@ def test_extended_positions(make, tiny_config):
             resize_position_embeddings(model, length, alpha)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_answers_and_vectors_of_longer_windows(make):
     """What took several windows takes one, with a longer table."""
     question, context = ["the film"], [" ".join(LETTERS + LETTERS)]

@@ -103,6 +103,7 @@ def test_a_new_mix_on_the_first_blocks_of_a_checkpoint(tmp_path):
     assert set(model.untrained_heads) == {"classifier", "scalar mix"}
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_distillation_with_a_mix():
     plain = text_classifier(pooling="mean", use_scalar_mix=False)
     mix = text_classifier(pooling="mean", seed=5)

@@ -26,6 +26,7 @@ def encoder(first_block):
     return BertSentenceEncoder.from_pretrained(first_block, prompts=PROMPTS)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_a_prompt_is_a_part_of_the_text(encoder):
     expected = encoder.encode(["query: " + text for text in TEXTS])
     for prompt in ({"prompt_name": "query"}, {"prompt": "query: "}):
@@ -36,6 +37,7 @@ def test_a_prompt_is_a_part_of_the_text(encoder):
     assert np.abs(encoder.encode(TEXTS) - expected).max() > 0.01
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_the_default_prompt(encoder, first_block, tmp_path):
     other = BertSentenceEncoder.from_pretrained(
         first_block, prompts=PROMPTS, default_prompt_name="document"
@@ -48,6 +50,7 @@ def test_the_default_prompt(encoder, first_block, tmp_path):
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
+@pytest.mark.usefixtures("eager_steps")
 @pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
 def test_saved_with_the_model(first_block, tmp_path, format):
     options = {"prompts": PROMPTS, "default_prompt_name": "query", "truncate_dim": 100}
