@@ -59,9 +59,9 @@ def expected_table(encoder, words=(), pca_dims=None, sif_coefficient=SIF):
 @pytest.mark.parametrize(
     "options",
     [
-        {"pca_dims": 8},
+        pytest.param({"pca_dims": 8}, marks=pytest.mark.full),
         {"pca_dims": None},
-        {"pca_dims": 5, "sif_coefficient": None},
+        pytest.param({"pca_dims": 5, "sif_coefficient": None}, marks=pytest.mark.full),
         {"pca_dims": 8, "vocabulary": ["Films", "bad", "xyz ", "films"]},
     ],
 )

@@ -180,6 +180,7 @@ class TestGpu:
             gpu_training.require_gpu()
         assert gpu_training.require_gpu(100.0) == gpu_training.Gpu("GPU X", 1e14)
 
+    @pytest.mark.full
     def test_the_rows_of_a_tiny_model(self, is_full):
         """What runs on a GPU, here on the CPU, in bfloat16; in the full suite all arrangements.
 

@@ -273,8 +273,16 @@ def test_wrong_flags_are_found_before_any_work(tmp_path, flags):
     ("flags", "expected"),
     [
         (["--text_pair=bad", "--text_b=film"], [["good", "bad"], ["film"]]),
-        (["--text_pair=bad", "--text_b=film", "--text_pair_b=a"], [["good", "bad"], ["film", "a"]]),
-        (["--text_pair=bad", "--model_b=MODEL"], [["good", "bad"], ["good", "bad"]]),
+        pytest.param(
+            ["--text_pair=bad", "--text_b=film", "--text_pair_b=a"],
+            [["good", "bad"], ["film", "a"]],
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            ["--text_pair=bad", "--model_b=MODEL"],
+            [["good", "bad"], ["good", "bad"]],
+            marks=pytest.mark.full,
+        ),
         (["--text_pair_b=a", "--model_b=MODEL"], [["good"], ["good", "a"]]),
     ],
 )

@@ -66,7 +66,7 @@ def test_texts(make, pooling):
         np.testing.assert_allclose(vector, expected, atol=1e-5)
 
 
-@tasks("text")
+@tasks("text", few=True)
 def test_any_task(name):
     """Whatever the examples of a task are, texts and pairs are rows of the tokenizer."""
     model = make_task(TASKS[name])

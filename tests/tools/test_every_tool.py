@@ -13,7 +13,9 @@ PROGRAMS = [*TOOLS, *CHECKOUT_PROGRAMS]
 HEAVY = ("tensorflow", "keras", "sklearn", "matplotlib", "torch")
 
 
-@pytest.mark.parametrize("tool", PROGRAMS)
+@pytest.mark.parametrize(
+    "tool", [*TOOLS, *(pytest.param(p, marks=pytest.mark.full) for p in CHECKOUT_PROGRAMS)]
+)
 def test_help_lists_every_flag_and_imports_nothing_heavy(tool):
     """The one real start of every program, in a checkout."""
     start = [f"tools/{tool}.py"] if tool in TOOLS else ["-m", tool]

@@ -131,7 +131,13 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full if name in ("linear, spread", "cosine") else ())
+        for name in SCHEDULES
+    ],
+)
 def test_a_new_optimizer_begins_at_the_initial_epoch(name, tmp_path):
     """The next `fit` and one after a checkpoint go on from its step, as if it had counted it."""
 

@@ -87,7 +87,7 @@ def shared(name):
     return make(TASKS[name], config=ONE_BLOCK)
 
 
-@tasks("text")
+@tasks("text", few=True)
 def test_eight_threads(name, steps):
     """They call a model that has never been called, and get the same answers as one thread."""
     shared.cache_clear()
@@ -134,7 +134,7 @@ def test_no_graph_is_made_per_call(name, monkeypatch):
     assert len(ops) <= MOST_OPS, collections.Counter(ops)
 
 
-@tasks("text")
+@tasks("text", few=True)
 def test_equal_to_keras(name, outputs):
     """The numbers of the same batch are the same bit for bit."""
     task, model = TASKS[name], shared(name)

@@ -129,7 +129,7 @@ def of_words(model, texts):
     return lists, model.predict_tags(lists)
 
 
-@pytest.mark.parametrize("use_crf", [False, True])
+@pytest.mark.parametrize("use_crf", [pytest.param(False, marks=pytest.mark.full), True])
 def test_texts_are_tagged_as_their_words_are(make, tmp_path, use_crf):
     """From Python, one text and many, and in a SavedModel; in windows of 20 tokens."""
     model = make(labels=["a", "b", "c"], use_crf=use_crf)
