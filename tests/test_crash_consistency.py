@@ -189,7 +189,9 @@ def test_a_kill_leaves_the_old_or_the_new(writer, exchange_works, worker, root, 
     assert place.old in values
 
 
-@pytest.mark.parametrize("how", ["once", "for good", "its kind for good"])
+@pytest.mark.parametrize(  # a disk that stays full, for one, fails all calls of a kind
+    "how", ["once", pytest.param("for good", marks=pytest.mark.full), "its kind for good"]
+)
 @pytest.mark.parametrize("writer", cases(WRITERS))
 def test_an_error_leaves_the_old(writer, how, worker, root, is_full):
     place = Place(worker, root, writer)

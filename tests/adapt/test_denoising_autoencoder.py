@@ -64,7 +64,7 @@ def expected_loss(model):
     return -own[mask[:, 1:].reshape(-1)].mean()
 
 
-@pytest.mark.parametrize("padding_free", [True, False])
+@pytest.mark.parametrize("padding_free", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_the_loss_against_numpy(padding_free):
     encoder = encoder_of(normalize=True)
     encoder.backbone.padding_free = padding_free

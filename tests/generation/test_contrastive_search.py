@@ -92,7 +92,9 @@ def test_choices_of_transformers():
     assert len(set(map(tuple, CHOICES.values()))) > 2
 
 
-@pytest.mark.parametrize("rules", [{}, RULES], ids=["plain", "rules"])
+@pytest.mark.parametrize(
+    "rules", [pytest.param({}, marks=pytest.mark.full), RULES], ids=["plain", "rules"]
+)
 def test_sequences(rules):
     lengths, others = set(), 0
     for seed, (top_k, alpha) in enumerate(((2, 0.6), (VOCAB_SIZE, 0.5), (5, 0.05), (3, 1.0))):

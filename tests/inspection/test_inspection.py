@@ -284,7 +284,9 @@ def test_vectors_of_words_replace_their_ids(classifier):
     assert np.abs(doubled - given).max() > 1e-3
 
 
-@pytest.mark.parametrize("kind", [BertMaskedLM, BertSparseEncoder])
+@pytest.mark.parametrize(
+    "kind", [BertMaskedLM, pytest.param(BertSparseEncoder, marks=pytest.mark.full)]
+)
 def test_rows_of_the_table_that_no_piece_has_are_no_candidates(tiny_config, kind):
     tokenizer = SubwordTokenizer(bpe_definition([]))
     size, found, weights = tokenizer.vocab_size, [], []

@@ -192,6 +192,7 @@ def test_mixed_precision(dtype):
     assert model.predict(TOKENS, verbose=0).dtype == np.float32
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_inference():
     """The encoder gets other kernels; the LSTM keeps its weights and follows the encoder."""
     plain = make("words")
@@ -222,6 +223,7 @@ def test_is_exported(portable, tmp_path):
         assert [label.decode() for label in labels[: len(spans)]] == [s.label for s in spans]
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_lora(tmp_path):
     model = make()
     model.enable_lora(rank=2)
@@ -234,6 +236,7 @@ def test_lora(tmp_path):
     )
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_distillation():
     teacher, student = make(pooling="mean"), make(pooling="mean", lstm_units=None, seed=5)
     teacher.untrained_heads = student.untrained_heads = ()

@@ -230,7 +230,7 @@ def pretrained(backbone, parts=1, optimizer=None, **options):
     return logs | {str(index): change for index, change in enumerate(changes)}
 
 
-@pytest.mark.parametrize("padding_free", [True, False])
+@pytest.mark.parametrize("padding_free", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_recompute_gives_the_same_steps(one_block, padding_free):
     options = {"config": one_block, "padding_free": padding_free}
     expected = pretrained(options, run_eagerly=True)

@@ -167,7 +167,7 @@ class TestOrder:
         "options",
         [
             {"shuffle_buffer": 3},
-            {"num_shards": 2, "shard_index": 1},
+            pytest.param({"num_shards": 2, "shard_index": 1}, marks=pytest.mark.full),
             {"num_shards": 4, "shard_index": 3},
         ],
     )

@@ -42,6 +42,7 @@ def test_the_last_token_is_read_and_sees_only_earlier_ones(tmp_path):
     np.testing.assert_allclose(again.predict(tokens, verbose=0), logits, atol=1e-6)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_the_loss_of_the_next_words_against_numpy(tmp_path):
     model, tokens = model_of(lm_loss_weight=0.5), encoded(TEXTS)
     outputs = model.backbone(tokens, output_word_embeddings=True)

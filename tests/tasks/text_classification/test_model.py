@@ -91,6 +91,7 @@ def test_validation_on_text(make_classifier):
     assert "val_loss" in split
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_padding_free_and_padded_learn_the_same(make_classifier):
     losses = []
     for padding_free in (True, False):

@@ -74,6 +74,7 @@ def steps_of(directory):
     return steps
 
 
+@pytest.mark.usefixtures("eager_steps")
 @pytest.mark.parametrize("every,expected", [(None, [0, 2, 4]), (3, [0, 3])])
 def test_when_it_writes(model, tmp_path, every, expected):
     watch = TensorBoardHistograms(tmp_path, TEXTS, every=every)

@@ -214,7 +214,7 @@ def test_ranking_with_many_texts():
         loss.check(2, False)
 
 
-@pytest.mark.parametrize("num_texts", [2, 4])
+@pytest.mark.parametrize("num_texts", [pytest.param(2, marks=pytest.mark.full), 4])
 def test_sampled_negatives(num_texts):
     """The positive and k others; over the steps, each of the others equally often."""
     values = tf.constant(vectors(num_texts, rows=6), tf.float32)
