@@ -210,7 +210,7 @@ def _allow_by_function(logits, function, known):
             if not fits or chosen.max() >= vocab_size:
                 expected = f"return one or more ids below {vocab_size}"
                 received = (
-                    f"{chosen[:5].tolist()} after the tokens {ids} of row {number % MOST_ROWS}"
+                    f"{chosen[:5].tolist()} after the tokens {ids} of row {int(number) % MOST_ROWS}"
                 )
                 raise user_error("`prefix_allowed_tokens_fn`", expected, received)
             row[chosen] = True

@@ -18,13 +18,15 @@ TRUNCATION_SIDES = ("right", "left", "middle")
 
 def check_row_options(max_length, padding="longest", truncation="longest_first", least=2) -> None:
     """Raises `ConfigError` for invalid arguments of `Tokenizer.__call__`."""
-    rule = f"must be at least {least}, to hold the special tokens"
-    require(max_length is None or max_length >= least, rule, max_length=max_length)
-    rule = f"must be one of {TRUNCATIONS}"
-    require(truncation in TRUNCATIONS, rule, truncation=truncation)
+    has_room, is_known = max_length is None or max_length >= least, truncation in TRUNCATIONS
     is_integer = isinstance(padding, numbers.Integral) and not isinstance(padding, bool)
     words = ("longest",) if max_length is None else ("longest", "max_length")
     is_valid = padding >= 1 if is_integer else padding in words
+    if has_room and is_known and is_valid:
+        return
+    rule = f"must be at least {least}, to hold the special tokens"
+    require(has_room, rule, max_length=max_length)
+    require(is_known, f"must be one of {TRUNCATIONS}", truncation=truncation)
     rule = "must be 'longest', an integer of at least 1, or 'max_length' together with `max_length`"
     require(is_valid, rule, padding=padding, max_length=max_length)
 
