@@ -36,7 +36,7 @@ def reader(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder(minilm):
-    return BertSentenceEncoder.from_pretrained(minilm, num_encoder_layers=2)
+    return BertSentenceEncoder.from_pretrained(minilm, num_encoder_layers=1)
 
 
 @pytest.fixture(scope="module")
