@@ -302,7 +302,8 @@ def distance(student, teacher):
     return np.abs(given - wanted).max()
 
 
-@pytest.mark.parametrize("origin", ["blocks", pytest.param("narrower", marks=pytest.mark.full)])
+@pytest.mark.full  # tests/tools/test_distill.py has a student learn
+@pytest.mark.parametrize("origin", ["blocks", "narrower"])
 def test_a_student_learns_without_labels(make, taught, origin):
     if origin == "blocks":
         student = student_from_teacher(taught, num_hidden_layers=2)

@@ -131,7 +131,9 @@ def test_random_configurations(is_full, tokenizer):
             assert found.scores is None
 
 
-@each_method
+@pytest.mark.parametrize(  # the tests of rules save models that sample or search
+    "config", [CONFIGS[0], *(pytest.param(c, marks=pytest.mark.full) for c in CONFIGS[1:])]
+)
 def test_one_graph_for_all_batches(config, tmp_path):
     """Traced once, exported and loaded: the same as eagerly."""
     model, module = TableModel(), tf.Module()

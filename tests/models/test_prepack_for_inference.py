@@ -76,6 +76,7 @@ def test_predict_after_predict_takes_the_packed_kernels(classifier):
     assert all(block.intermediate.kernel is None for block in classifier.backbone.encoder.blocks)
 
 
+@pytest.mark.full
 def test_in_a_saved_model(classifier, tmp_path):
     classifier.prepack_for_inference()
     module = tf.Module()

@@ -247,11 +247,18 @@ def test_wrong_input(model, texts, options, error, message):
         model.generate(texts, **options)
 
 
-def test_contrastive_search(model, tmp_path):
+def test_contrastive_search(model):
     """Its last step reads the last token, the most that the model has positions for."""
     options = dict(penalty_alpha=0.6, top_k=4)
     texts = model.generate(SOURCES, model.most_new_tokens, min_new_tokens=9, **options)
     assert texts != model.generate(SOURCES, model.most_new_tokens, min_new_tokens=9)
+
+
+@pytest.mark.full
+def test_contrastive_search_in_the_saved_model(model, tmp_path):
+    """tests/generation has it in a graph, and the test of rules a `generation_config`."""
+    options = dict(penalty_alpha=0.6, top_k=4)
+    texts = model.generate(SOURCES, model.most_new_tokens, min_new_tokens=9, **options)
     config = {"max_new_tokens": model.most_new_tokens, "min_new_tokens": 9, **options}
     own = BertEncoderDecoder.from_config({**model.get_config(), "generation_config": config})
     own.set_weights(model.get_weights())

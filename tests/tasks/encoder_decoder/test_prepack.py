@@ -63,6 +63,7 @@ def decoder_kernels(model):
     return {type(dense.kernel_impl) for dense in model.decoder.dense_layers().values()}
 
 
+@pytest.mark.full
 def test_beams_also_of_a_saved_model(make_model, tmp_path):
     """For greedy decoding see test_generate.py."""
     model = make_model(seed=4)

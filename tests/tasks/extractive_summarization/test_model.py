@@ -56,6 +56,7 @@ def model(tiny_config, tiny_vocabulary):
     return model
 
 
+@pytest.mark.full
 def test_learns_planted_sentences(model):
     documents, labels = planted(50, seed=2, sizes=(6, 20))
     assert model.evaluate(documents, labels, verbose=0)[1] > 0.95

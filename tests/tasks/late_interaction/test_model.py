@@ -231,6 +231,7 @@ def test_documents_as_columns_and_as_lists(model):
         model.fit((QUERIES, DOCUMENTS, [*lists[:2], ["good"]]), verbose=0)
 
 
+@pytest.mark.full
 def test_learns_which_document_fits(model):
     queries, fits, others = ["the film", "a b"] * 60, ["good", "bad"] * 60, ["c", "d"] * 60
     model.compile(AdamWeightDecay(2e-3), metrics=model.default_compile(None)["metrics"])

@@ -72,6 +72,7 @@ def planted(count, rng):
     ), labels
 
 
+@pytest.mark.full
 def test_learns_planted_data(make_model):
     rng = np.random.default_rng(0)
     model = make_model(dropout=0.0)

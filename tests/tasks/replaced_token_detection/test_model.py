@@ -14,6 +14,7 @@ def model(tiny_config, tiny_vocabulary):
     return BertReplacedTokenDetector(BertBackbone(tiny_config), tokenizer, max_length=8)
 
 
+@pytest.mark.full
 def test_learns_which_tokens_were_replaced(model):
     texts = ["the good film .", "the bad film .", "good film"] * 100
     tokens = model.tokenize(texts)

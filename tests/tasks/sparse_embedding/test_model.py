@@ -168,6 +168,7 @@ def test_similarity(make):
     np.testing.assert_allclose(model.similarity(queries[1], documents), expected[1:2], rtol=1e-5)
 
 
+@pytest.mark.full
 def test_learns_to_rank_with_few_terms(make):
     """The document that fits comes first; regularization leaves fewer terms."""
     examples = (["the film", "a b"] * 30, ["good", "bad"] * 30)
