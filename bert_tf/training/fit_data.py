@@ -223,7 +223,7 @@ def epoch_batches(
     if training and preprocessor.no_duplicates:  # a number for each text, equal for equal texts
         texts = np.stack(x, axis=1)  # [n, K]
         groups = np.unique(texts, return_inverse=True)[1].reshape(texts.shape)
-    length = preprocessor.static_length
+    length = None if token_budget is None else preprocessor.static_length
     padded = token_budget is not None and not packs_tokens(preprocessor)
     if token_budget is None:
         sizes, batch_size = np.ones(len(rows)), batch_size or DEFAULT_BATCH_SIZE
@@ -235,7 +235,7 @@ def epoch_batches(
         sizes = rows.sizes(padded)
     orders = {"seed": seed, "shuffle": shuffle, "groups": groups}
     orders |= {"labels": labels, "rows_per_label": rows_per_label}
-    is_even = token_budget is not None and length is not None
+    is_even = length is not None
     return EpochBatches(sizes, batch_size, token_budget, padded, is_even, **orders)
 
 
