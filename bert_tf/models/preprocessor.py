@@ -103,7 +103,7 @@ class Preprocessor:
         texts_per_label: How often a label is at least in a batch to train on that has it, or None.
         packs_tokens: Returns whether the model computes real tokens only. If not, a token budget
             counts padding.
-        has_packed_places: Whether a token budget may have the model compute real tokens only under
+        packs_under_xla: Whether a token budget may have the model compute real tokens only under
             XLA too.
         changes: The number of times that an argument was set.
         followed: The names of fields of a subclass with `init=False`. They have the values of the
@@ -126,7 +126,7 @@ class Preprocessor:
     texts_per_label: int | None = dataclasses.field(default=None, init=False, repr=False)
 
     packs_tokens: ClassVar[Callable[[], bool]] = staticmethod(lambda: True)
-    has_packed_places: ClassVar[bool] = True
+    packs_under_xla: ClassVar[bool] = True
     changes: ClassVar[int] = 0
 
     def __post_init__(self):

@@ -250,6 +250,8 @@ class TaskSpec:
         options: The constructor's arguments that checkpoints store, apart from `max_length` -> the
             kind of their values.
         built_with: The arguments that only the constructor reads: setting one later is refused.
+        packs_under_xla: Whether a token budget has the model compute real tokens only under XLA
+            too: not if it calls its backbone several times or with tokens that are not attended to.
 
     Example:
         >>> spec = bert_tf.tasks.spec_of("BertQuestionAnswerer")
@@ -281,6 +283,7 @@ class TaskSpec:
     forms: tuple[str, ...] = ()
     options: dict[str, Kind] = dataclasses.field(default_factory=dict)
     built_with: tuple[str, ...] = ()
+    packs_under_xla: bool = True
 
     @property
     def given_inputs(self) -> dict[str, TaskInput]:

@@ -243,7 +243,7 @@ def packs_tokens(preprocessor: Any) -> bool:
     """Returns whether a token budget counts real tokens only."""
     if preprocessor.static_length is None:
         return preprocessor.packs_tokens()
-    has_places = preprocessor.has_packed_places and native.compiles_under_xla()
+    has_places = preprocessor.packs_under_xla and native.compiles_under_xla()
     return has_places and preprocessor.packs_tokens()
 
 

@@ -90,6 +90,7 @@ class TrainingModel(StepModel):
             "no_duplicates": getattr(self._objective, "no_duplicates", False),
             "texts_per_label": getattr(self._objective, "texts_per_label", None),
             "packs_tokens": self.backbone.packs_tokens,
+            "packs_under_xla": self.spec.packs_under_xla,
         }
         for name in held.followed:
             state[name] = getattr(self, name)

@@ -50,6 +50,7 @@ SPEC = task_spec.TaskSpec(
     name="encoder_decoder",
     model="BertEncoderDecoder",
     architectures=("EncoderDecoderModel",),
+    packs_under_xla=False,
     decoded_by="generate",
     preprocessor="EncoderDecoderPreprocessor",
     examples=SOURCE_AND_TARGET,

@@ -16,6 +16,7 @@ SPEC = task_spec.TaskSpec(
     name="late_interaction",
     model="BertLateInteractionEncoder",
     architectures=("HF_ColBERT",),  # of stanford-futuredata/ColBERT
+    packs_under_xla=False,
     decoded_by="score_pairs",
     preprocessor="LateInteractionPreprocessor",
     examples=task_spec.Examples(

@@ -9,7 +9,6 @@ Reference: stanford-futuredata/ColBERT, `colbert/modeling/tokenization`.
 """
 
 import dataclasses
-from typing import ClassVar
 
 import keras
 import numpy as np
@@ -32,7 +31,6 @@ class LateInteractionPreprocessor(ListPreprocessor):
     For the arguments see `BertLateInteractionEncoder`; `max_length` is that of documents.
     """
 
-    has_packed_places: ClassVar[bool] = False  # the `[MASK]`s of queries are not attended to
     query_max_length: int = 32
     query_marker: str | None = None
     document_marker: str | None = None

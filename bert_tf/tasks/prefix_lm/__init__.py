@@ -8,6 +8,7 @@ SPEC = TaskSpec(
     name="prefix_lm",
     model="BertPrefixLM",
     architectures=("BertForPrefixLM",),  # transformers has no such class
+    packs_under_xla=False,
     backbone_options={"causal": True, "output_word_embeddings": True},
     decoded_by="generate",
     preprocessor="PrefixLMPreprocessor",

@@ -6,7 +6,7 @@ lists, `T` tokens of a row.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -86,7 +86,6 @@ class SourceTargetPreprocessor(Preprocessor):
     recurrent neural networks", for teacher forcing.
     """
 
-    has_packed_places: ClassVar[bool] = False  # sources and targets are computed separately
     longest_target: int | None = dataclasses.field(default=None, init=False, repr=False)
 
     def token_labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
