@@ -108,6 +108,8 @@ NOT_STARTED = {
     "benchmarks.beam": "measures, as `benchmarks` does",
     "benchmarks.beam_predict": "measures, as `benchmarks` does",
     "benchmarks.cuda_kernels": "needs a GPU",
+    "benchmarks.cuda_kernels.machine_code": "needs nvcc; tests/ops/test_cuda_compiles.py calls it",
+    "benchmarks.gpu_program": "needs JAX; tests/benchmarks/test_gpu_program.py starts it",
     "benchmarks.serving": "needs a server",
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py calls it",
     "research.fetch_materials": "needs the network",
@@ -132,6 +134,7 @@ NOT_RUN = {
     ("results.md", "English texts"): "hours of training on all data",
     ("results.md", "Senses of words"): "hours of training on all data",
     ("performance/int8.md", "Accuracy on real data"): "needs the models of other sections",
+    ("results.md", "Ten thousand sentences"): "minutes to read pairs of sentences",
     ("results.md", "Smaller models"): "needs the models of the sections before it",
 }
 # As the last flags, so that a run over tiny files ends soon.
