@@ -108,7 +108,6 @@ NOT_STARTED = {
     "benchmarks.beam": "measures, as `benchmarks` does",
     "benchmarks.beam_predict": "measures, as `benchmarks` does",
     "benchmarks.cuda_kernels": "needs a GPU",
-    "benchmarks.cuda_kernels.machine_code": "needs nvcc; tests/ops/test_cuda_compiles.py calls it",
     "benchmarks.gpu_program": "needs JAX; tests/benchmarks/test_gpu_program.py starts it",
     "benchmarks.serving": "needs a server",
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py calls it",
