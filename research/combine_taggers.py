@@ -64,19 +64,17 @@ def crf_scores(path, labels, sentences):
     return found
 
 
-def best_path(model, scores):
-    """Returns the tags of the path with the greatest score, for scores `[words, tags]`."""
-    scores, steps = scores.copy(), model.crf.transitions.numpy()
-    scores[0] += model.crf.start_transitions.numpy()
-    origins = []
-    for place in range(1, len(scores)):
-        paths = scores[place - 1][:, np.newaxis] + steps
-        origins.append(paths.argmax(0))
-        scores[place] += paths.max(0)
-    path = [int((scores[-1] + model.crf.end_transitions.numpy()).argmax())]
-    for origin in reversed(origins):
-        path.append(int(origin[path[-1]]))
-    return [model.labels[tag] for tag in reversed(path)]
+def best_paths(model, scores):
+    """Returns the tags of the best path of each sentence, for scores `[words, tags]` of each."""
+    import tensorflow as tf
+
+    found = []
+    for start in range(0, len(scores), 64):
+        rows = tf.ragged.stack(scores[start : start + 64])  # [B, (words), tags]
+        mask = tf.sequence_mask(rows.row_lengths())
+        tags = model.crf(rows.to_tensor(), mask).numpy()
+        found += [tags[row, : len(part)] for row, part in enumerate(scores[start : start + 64])]
+    return [[model.labels[tag] for tag in path] for path in found]
 
 
 def main():
@@ -89,7 +87,7 @@ def main():
         return sentences, gold, parts
 
     def tagged(parts, weight):
-        return [best_path(model, ours + weight * theirs) for ours, theirs in zip(*parts)]
+        return best_paths(model, [ours + weight * theirs for ours, theirs in zip(*parts)])
 
     _, gold, parts = read("dev")
     on_dev = {
