@@ -210,7 +210,7 @@ def test_a_wheel_has_the_licences_of_others(wheels):
 
 @pytest.mark.full
 def test_a_wheel_is_the_same_bytes_again(tmp_path, plain_tools):
-    """Of another folder, with other dates and modes of files, by a user with another umask."""
+    """The second build has another folder, other dates and modes of files, and another umask."""
     made = []
     for number in range(2):
         (tmp_path / str(number)).mkdir()

@@ -42,7 +42,7 @@ CONFIG = BertConfig(
     num_random_blocks=1,
     attention_block_size=4,
 )
-# Of blocks 1 to 13 in each layer.
+# The random blocks of blocks 1 to 13 in each layer.
 RANDOM_BLOCKS = (
     (8, 12, 7, 1, 12, 11, 12, 3, 4, 8, 2, 2, 1),
     (3, 13, 5, 8, 1, 13, 1, 13, 12, 3, 1, 4, 11),

@@ -13,7 +13,7 @@ from bert_tf.ops.native import needs_static_shapes, static_shapes
 
 
 def packed_to_size(mask):
-    """With two rows of padding, where the batch has as much."""
+    """Makes a layout with two rows of padding, if the batch has as many."""
     return TokenLayout.packed_to_size(mask, packed_places(mask, tf.math.count_nonzero(mask) + 2))
 
 

@@ -557,7 +557,7 @@ def test_parquet_extension_type_cve_2023_47248(trap, tmp_path):
 
 @pytest.mark.parametrize("size", [2**30, 2**62, 2**64 - 1])
 def test_record_that_announces_gigabytes(size, tmp_path):
-    """With the right checksum of its length, as an attacker can compute it."""
+    """The record has the right checksum of its length, which an attacker can compute."""
     from bert_tf.base.crc32c import crc32c, masked
 
     length = struct.pack("<Q", size)
