@@ -26,7 +26,6 @@ from bert_tf.checkpoints.weight_names import (
 )
 from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of, user_error
-from bert_tf.families.file_values import CODE_KEYS
 from bert_tf.families.network_families import BERT, FAMILIES
 from bert_tf.models.task_files import NetworksFiles
 from bert_tf.tasks import declared_spec
@@ -38,7 +37,7 @@ _logger = logging.getLogger("bert_tf")
 SAVED_FORMATS, AUTO = ("huggingface", "tf1", OWN), "auto"
 TF1_PREFIX = "bert_model.ckpt"
 # Keys that describe the file from which a config.json was read, not the network.
-_STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY, *CODE_KEYS)
+_STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY)
 
 
 def save_model(model, directory: str | os.PathLike, format: str | None = None) -> None:

@@ -17,22 +17,31 @@ for folder in NAMES:
 FEW = ("masked LM", "multiple choice")
 
 
-def tasks(*needed: str, few: bool = False, backends: tuple[str, ...] = ()):
+def tasks(
+    *needed: str,
+    few: bool | tuple[str, ...] = False,
+    on_text: bool = False,
+    backends: tuple[str, ...] = (),
+):
     """Parametrises a test with the names of the tasks that have all of `needed`.
 
     Args:
         *needed: Keys of `Task.lacks`.
-        few: Whether only the full suite takes all of them, and `make test` takes `FEW`.
+        few: Whether only the full suite takes all of them, and `make test` takes `FEW`; or the
+            names of those that it takes.
+        on_text: Whether to take only tasks that train on raw text.
         backends: Of the ops; each is a case with the argument `backend`. A task does not know of
             them, so that `make test` takes `FEW` with the reference.
     """
 
     def case(name, *backend):
-        is_more = name not in FEW and (few or backend == ("reference",))
+        chosen = few if isinstance(few, tuple) else FEW
+        is_more = name not in chosen and (few or backend == ("reference",))
         marks = pytest.mark.full if is_more or TASKS[name].is_variant else ()
         return pytest.param(name, *backend, marks=marks)
 
     names = [name for name, task in TASKS.items() if not set(needed) & set(task.lacks)]
+    names = [name for name in names if TASKS[name].trains_on_text or not on_text]
     return pytest.mark.parametrize(
         "name, backend" if backends else "name",
         [case(name, *backend) for name in names for backend in list(zip(backends)) or [()]],

@@ -70,12 +70,9 @@ def tokens_of_batches(batches):
         yield len(masks[0]), sum(mask.sum() for mask in masks) + len(masks[0]) * (len(masks) - 1)
 
 
-@tasks("training")
-def test_batches_by_tokens_hold_every_row(name, state, is_full):
+@tasks("training", few=("multiple choice", "encoder-decoder"), on_text=True)
+def test_batches_by_tokens_hold_every_row(name, state):
     task = TASKS[name]
-    few = ("multiple choice", "encoder-decoder")
-    if not task.trains_on_text or (name not in few and not is_full):
-        return
     options = {"shuffle": True, "token_budget": 12}
     batches = fit_arguments(state.model, task.text, task.labels, **options)["x"]
     sizes = list(tokens_of_batches(batches))
@@ -85,12 +82,10 @@ def test_batches_by_tokens_hold_every_row(name, state, is_full):
     assert len(sizes) > 1 and all(rows == 1 or tokens <= 12 for rows, tokens in sizes)
 
 
-@tasks("training", few=True)
+@tasks("training", few=True, on_text=True)
 def test_xla_trains_on_a_token_budget(name):
     """The same losses, metrics and weights as without XLA and without padding."""
     task, dropouts = TASKS[name], ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    if not task.trains_on_text:
-        return
     config = dataclasses.replace(ONE_BLOCK, **dict.fromkeys(dropouts, 0.0))
     options = {"config": config, "optimizer": keras.optimizers.SGD(0.1), "run_eagerly": False}
     model = compiled(task, jit_compile=True, **options)
