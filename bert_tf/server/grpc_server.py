@@ -212,10 +212,12 @@ class GrpcServer:
             await context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, message)
         self._watchers += 1
         try:
-            await self._write_status(context, await self._status(context))
-            if not self._stop.is_set():
+            stops = self._health.HealthCheckResponse.NOT_SERVING
+            status = await self._status(context)
+            await self._write_status(context, status)
+            if status != stops:  # the server may have begun to stop while this was written
                 await self._stop.wait()
-                await self._write_status(context, self._health.HealthCheckResponse.NOT_SERVING)
+                await self._write_status(context, stops)
         except RequestError as error:
             await self._abort(context, error)
         finally:

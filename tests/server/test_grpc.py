@@ -307,21 +307,32 @@ def frame(kind, stream, payload=b"", flags=0):
     return length + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
+def frames_of(connection):
+    """Yields the kind and the payload of each frame until the server closes the connection."""
+    with connection.makefile("rb") as read:
+        while header := read.read(9):
+            yield header[3], read.read(int.from_bytes(header[:3], "big"))
+
+
+def block(path):
+    """The headers of a request as literals without indexing (RFC 7541, section 6.2.2)."""
+    fields = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": path,
+        ":authority": "localhost",
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    texts = [text.encode() for field in fields.items() for text in field]
+    literals = [bytes([len(text)]) + text for text in texts]
+    return b"".join(b"\0" + name + value for name, value in zip(literals[::2], literals[1::2]))
+
+
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _WINDOW, _CONTINUATION = 0, 1, 3, 4, 6, 8, 9
-_END_HEADERS = 4
-_FIELDS = {
-    ":method": "POST",
-    ":scheme": "http",
-    ":path": PREDICT,
-    ":authority": "localhost",
-    "content-type": "application/grpc",
-    "te": "trailers",
-}
-# Literals without indexing (RFC 7541, section 6.2.2).
-_BLOCK = b"".join(
-    b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in field)
-    for field in _FIELDS.items()
-)
+_END_HEADERS, _INITIAL_WINDOW_SIZE = 4, 4
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_BLOCK = block(PREDICT)
 FLOODS = {
     "CVE-2023-44487 reset": lambda stream: (
         frame(_HEADERS, stream, _BLOCK, _END_HEADERS) + frame(_RESET, stream, b"\0\0\0\x08")
@@ -348,7 +359,7 @@ def test_floods_of_frames(both, stub, number):
     host, port = address_of(both).rsplit(":", 1)
     with socket.create_connection((host, port), timeout=PATIENCE) as connection:
         with contextlib.suppress(ConnectionError):  # the server may close it
-            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(_SETTINGS, 0))
+            connection.sendall(_PREFACE + frame(_SETTINGS, 0))
             connection.settimeout(1)  # the server may also read no more
             with contextlib.suppress(TimeoutError):
                 for first in range(0, 6_000, 200):
@@ -393,3 +404,23 @@ def test_keys_and_a_graceful_stop(exported, tmp_path):
         assert server.process.wait(PATIENCE) == 0
         printed = server.process.text()
         assert "Stopped: 3 requests answered" in printed and "Traceback" not in printed, printed
+
+
+def test_a_watch_whose_first_status_is_written_late_hears_the_second(exported):
+    """The client's window is closed when the server begins to stop, and opened thereafter."""
+    closed = frame(_SETTINGS, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, 0))
+    request = frame(_HEADERS, 1, block("/grpc.health.v1.Health/Watch"), _END_HEADERS)
+    empty_message = frame(_DATA, 1, bytes(5))
+    with ServerProcess(exported, "--grpc_port=0", "--drain_seconds=3") as server:
+        host, port = address_of(server).rsplit(":", 1)
+        with socket.create_connection((host, port), timeout=PATIENCE) as connection:
+            connection.sendall(_PREFACE + closed + request + empty_message)
+            frames = frames_of(connection)
+            assert any(kind == _HEADERS for kind, _ in frames)
+            server.process.terminate()
+            while server.ask("GET", "/readyz")[0] != 503:
+                time.sleep(0.01)
+            connection.sendall(frame(_WINDOW, 1, struct.pack(">I", 1000)))
+            data = b"".join(payload for kind, payload in frames if kind == _DATA)
+    serving, not_serving = b"\0\0\0\0\2\x08\1", b"\0\0\0\0\2\x08\2"
+    assert data == serving + not_serving
