@@ -391,6 +391,8 @@ def _saved_options(model_class, pretrained, given):
         options.setdefault("space_before_all_words", True)  # the head was trained that way
     if "pooling" in accepted and own_head and extra.get("classifier_pooling"):
         options.setdefault("pooling", extra["classifier_pooling"])
+    if "pooling" in accepted and pretrained.config.num_hidden_layers == 0:
+        options.setdefault("pooling", "mean")  # of static embeddings
     if "problem_type" in accepted and own_head:
         if given_classes not in (0, classes):
             options.pop("problem_type", None)  # the caller builds another head

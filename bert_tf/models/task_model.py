@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.base import hints, hooks
 from bert_tf.base.keras_compat import shown_shapes
 from bert_tf.base.keras_files import deserialized
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.quantization import DYNAMIC, FLOAT
 from bert_tf.models.backbone import BertBackbone
@@ -104,6 +104,10 @@ class TaskModel(TrainingModel):
         require(fits, rule, UserError, max_length=max_length)
         if self.tokenizer is not None:
             self.tokenizer.require_size_of(config.vocab_size)
+        if self.uses_pooler and config.num_hidden_layers == 0:
+            expected = "have blocks for a head on the first token, which knows of no other without"
+            received = "static embeddings. BertTextClassifier takes them with pooling='mean'"
+            raise user_error("`backbone`", expected, received)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
         """Returns strings `[B]` as a token dictionary, cut at `max_length`.

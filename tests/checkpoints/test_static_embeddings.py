@@ -242,15 +242,17 @@ def test_a_new_table_and_a_classifier(tmp_path):
     expected[0, [1, 3]] = table[[4, 3]]
     np.testing.assert_array_equal(states["sequence_output"], expected)
     folder = write_static(tmp_path / "theirs", {"embeddings": TABLE})
-    classifier = bert_tf.BertTextClassifier.from_pretrained(
-        folder, pooling="mean", labels=["bad", "good"]
-    )
+    classifier = bert_tf.BertTextClassifier.from_pretrained(folder, labels=["bad", "good"])
+    assert classifier.pooling == "mean"
     classifier.fit(["a good film", "bad"], ["good", "bad"], epochs=1, verbose=0)
     with pytest.raises(UserError, match="`format` must be 'bert_tf' for a BertTextClassifier"):
         classifier.save_pretrained(tmp_path / "no")
     classifier.save_pretrained(tmp_path / "classifier", format="auto")
     again = bert_tf.BertTextClassifier.from_pretrained(tmp_path / "classifier")
     assert again.classify(TEXTS) == classifier.classify(TEXTS)
+    for model_class in (bert_tf.BertTextClassifier, bert_tf.BertCrossEncoder):
+        with pytest.raises(UserError, match="`backbone` must have blocks for a head on the first"):
+            model_class(backbone, **({"num_classes": 2} if "Text" in model_class.__name__ else {}))
     encoder = bert_tf.BertSentenceEncoder(backbone, pooling="max")
     with pytest.raises(UserError, match="`pooling` must be 'mean'"):
         encoder.save_pretrained(tmp_path / "no")

@@ -15,6 +15,7 @@ SPEC = task_spec.TaskSpec(
     architectures=("BertForSequenceClassification",),
     preprocessor="TextClassificationPreprocessor",
     heads={"classifier": HEAD},
+    uses_pooler=False,  # except with some values of `pooling`
     optional_heads={
         "language_model_head": LANGUAGE_MODEL_HEAD,
         "scalar_mix": task_spec.SCALAR_MIX,

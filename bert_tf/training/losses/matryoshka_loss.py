@@ -70,4 +70,4 @@ class MatryoshkaLoss(SentenceLoss):
 
     def hits(self, labels, outputs):
         """Returns the hits for the largest dimension."""
-        return self.loss.hits(labels, outputs[0])
+        return self.loss.hits(labels, outputs[self.dims.index(max(self.dims))])

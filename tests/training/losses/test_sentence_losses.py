@@ -106,6 +106,9 @@ def test_matryoshka():
     losses, hits = of(loss, values)
     np.testing.assert_allclose(losses, parts[0][0] + 0.5 * parts[1][0], rtol=1e-5)
     np.testing.assert_array_equal(hits, parts[0][1])
+    assert not np.array_equal(hits, parts[1][1])
+    upwards = of(MatryoshkaLoss("ranking", dims=[2, 4], weights=[0.5, 1.0]), values)
+    np.testing.assert_array_equal(hits, upwards[1])
     assert "MultipleNegativesRankingLoss" in loss.description() and "[4, 2]" in loss.description()
 
 
