@@ -71,6 +71,17 @@ class PyTorch(Peer):
 
     inference_bfloat16 = inference
 
+    def inference_float64(self, batches, variant):
+        """Creates a task whose states are those of float64, which other engines round."""
+        model = torch.no_grad()(self._backbone(torch.float64))
+        feeds = [inputs(batch, self.setup.has_segments) for batch in batches]
+
+        def outputs():
+            states = enumerate(model(**feed)[0].numpy() for feed in feeds)
+            return {f"{index}/sequence_output": value for index, value in states}
+
+        return base.Task(outputs, outputs)
+
     def _inference_model(self, variant):
         backbone = self._backbone(torch.bfloat16 if "bfloat16" in variant else torch.float32)
 
