@@ -14,6 +14,7 @@
 ##                   every instruction set, and what `jit_compile=True` needs of them
 ##  make wheel       one wheel, into dist/, with the ops for every TensorFlow that is supported, and
 ##                   its SBOM; ARCH=aarch64 for 64-bit ARM
+##  make release     both wheels, the sdist and their sums, into an empty dist/; an hour
 ##  make materials   weights, vocabularies and texts that tests and demo read, into .cache/materials
 ##  make clean       removes what was built; make distclean also environments and downloads
 ##
@@ -152,6 +153,18 @@ wheel: venv
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -c '$(AUDITWHEEL)' repair --wheel-dir dist --only-plat \
 	  --plat manylinux_2_28_$(ARCH) --exclude 'libtensorflow_*' $(WHEEL_OPS)/*.whl
 	$(PY) third_party/sbom.py dist/bert_tf-$(ARCH).cdx.json
+
+# From a commit, and not from what differs from it.
+.PHONY: release
+release: venv
+	@[[ -z "$$(git status --porcelain)" ]] || { echo "Commit or remove these first:"; git status -s; exit 1; }
+	rm -rf dist
+	for arch in x86_64 aarch64; do $(MAKE) --no-print-directory wheel ARCH=$$arch; done
+	$(PY) -m pip install --quiet build
+	$(PY) -m build --sdist --no-isolation --outdir dist
+	@cd dist && sha256sum * | tee SHA256SUMS
+	@echo "To upload: dist/*.whl and dist/*.tar.gz of $$(git rev-parse --short HEAD)." \
+	  "Keep dist/*.cdx.json and dist/SHA256SUMS with the tag."
 
 .PHONY: wheel-ops
 wheel-ops: configure
