@@ -139,7 +139,7 @@ REFUSED = [
     ("classify", {"signature_name": "regress", "examples": [ONE]}, "an output classes or scores"),
     ("regress", {"examples": [ONE]}, "an output outputs or score"),
     ("regress", {"signature_name": "number", "examples": [ONE]}, "must have one string input"),
-    ("regress", {"signature_name": "two", "examples": [ONE]}, "but got \\[1, 2\\]"),
+    ("regress", {"signature_name": "two", "examples": [ONE]}, "but got [1, 2]"),
 ]
 
 
@@ -147,7 +147,7 @@ def test_refused(path):
     found = answers(path, *(request[:2] for request in REFUSED))
     for (_action, document, message), error in zip(REFUSED, found, strict=True):
         assert isinstance(error, RequestError), (document, error)
-        assert error.status in (400, 413) and message.replace("\\", "") in error.message, document
+        assert error.status in (400, 413) and message in error.message, document
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,8 @@ def test_refused(path):
 )
 def test_outputs_that_are_no_classes(outputs, message):
     """A model of a stranger may have any."""
-    kinds = {str: object, int: np.int32, float: np.float32}
-    arrays = {}
-    for name, values in outputs.items():
-        array = np.array(values)
-        arrays[name] = array.astype(kinds[type(array.flat[0].item())])
+    arrays = {name: np.array(values) for name, values in outputs.items()}
+    arrays = {n: x.astype(object) if x.dtype.kind == "U" else x for n, x in arrays.items()}
     with pytest.raises(RequestError) as error:
         read_classes(arrays, [])
     assert message in error.value.message

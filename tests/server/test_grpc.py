@@ -268,15 +268,15 @@ def test_messages_of_a_stranger(both, channel):
     assert call(good, timeout=PATIENCE)
 
 
+def none_until(come):
+    """Messages of a client that sends none, and ends after an event."""
+    come.wait(PATIENCE)
+    yield from ()
+
+
 def test_a_message_that_does_not_come(channel):
     come = threading.Event()
-
-    def messages():
-        come.wait(PATIENCE)
-        return
-        yield
-
-    code, message = refusal(channel.stream_unary(PREDICT), messages())
+    code, message = refusal(channel.stream_unary(PREDICT), none_until(come))
     come.set()
     assert (code, message[-28:]) == ("DEADLINE_EXCEEDED", " See --read_timeout_seconds.")
 
@@ -284,14 +284,8 @@ def test_a_message_that_does_not_come(channel):
 def test_a_slow_message_gives_its_place_to_one_that_waits(exported):
     flags = ("--grpc_port=0", "--max_body_bytes=100000", "--max_buffered_bytes=100000")  # one place
     come = threading.Event()
-
-    def messages():
-        come.wait(PATIENCE)
-        return
-        yield
-
     with ServerProcess(exported, *flags) as server, channel_to(server) as channel:
-        slow = channel.stream_unary(PREDICT).future(messages(), timeout=PATIENCE)
+        slow = channel.stream_unary(PREDICT).future(none_until(come), timeout=PATIENCE)
         end = time.monotonic() + PATIENCE
         while not server.metric("bert_tf_requests_in_progress") and time.monotonic() < end:
             time.sleep(0.01)
@@ -383,7 +377,7 @@ def test_metrics(both, stub):
 
 def test_keys_and_a_graceful_stop(exported, tmp_path):
     (tmp_path / "keys").write_text("a-key")
-    flags = (f"--api_key_file={tmp_path}/keys", "--grpc_port=0", "--drain_seconds=2")
+    flags = (f"--api_key_file={tmp_path}/keys", "--grpc_port=0", "--drain_seconds=5")
     with ServerProcess(exported, *flags) as server, channel_to(server) as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         health = health_pb2_grpc.HealthStub(channel)
@@ -411,7 +405,7 @@ def test_a_watch_whose_first_status_is_written_late_hears_the_second(exported):
     closed = frame(_SETTINGS, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, 0))
     request = frame(_HEADERS, 1, block("/grpc.health.v1.Health/Watch"), _END_HEADERS)
     empty_message = frame(_DATA, 1, bytes(5))
-    with ServerProcess(exported, "--grpc_port=0", "--drain_seconds=3") as server:
+    with ServerProcess(exported, "--grpc_port=0", f"--drain_seconds={PATIENCE}") as server:
         host, port = address_of(server).rsplit(":", 1)
         with socket.create_connection((host, port), timeout=PATIENCE) as connection:
             connection.sendall(_PREFACE + closed + request + empty_message)
@@ -421,6 +415,6 @@ def test_a_watch_whose_first_status_is_written_late_hears_the_second(exported):
             while server.ask("GET", "/readyz")[0] != 503:
                 time.sleep(0.01)
             connection.sendall(frame(_WINDOW, 1, struct.pack(">I", 1000)))
-            data = b"".join(payload for kind, payload in frames if kind == _DATA)
-    serving, not_serving = b"\0\0\0\0\2\x08\1", b"\0\0\0\0\2\x08\2"
-    assert data == serving + not_serving
+            data = (payload for kind, payload in frames if kind == _DATA)
+            assert next(data) == b"\0\0\0\0\2\x08\1"  # SERVING
+            assert next(data) == b"\0\0\0\0\2\x08\2"  # NOT_SERVING

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import socket
-import time
 
 import pytest
 
@@ -98,12 +97,8 @@ def test_pipelined_requests_cve_2026_54273(server):
 
 
 def test_many_chunks_cve_2025_69229(server):
-    start = time.monotonic()
-    received = _all_answers(
-        server, _post(CHUNKED, CLOSE, body=b"1\r\n \r\n" * 90_000 + b"0\r\n\r\n")
-    )
-    assert received.startswith(b"HTTP/1.1 400 ")
-    assert time.monotonic() - start < PATIENCE
+    body = b"1\r\n \r\n" * 90_000 + b"0\r\n\r\n"
+    assert _all_answers(server, _post(CHUNKED, CLOSE, body=body)).startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize("end", [b"--a--", b"", b"--a"])
