@@ -1,6 +1,5 @@
 """bert_tf/adapt/few_shot.py: pairs, the head next to scikit-learn's, and topics with MiniLM."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -51,8 +50,8 @@ def make_classifier(tiny_config, tiny_vocabulary):
     ],
 )
 def test_the_head_is_the_logistic_regression_of_the_vectors(make_classifier, labels, pooling):
-    linear_model = pytest.importorskip("sklearn.linear_model", reason="needs scikit-learn")
-    keras.utils.set_random_seed(0)
+    from sklearn.linear_model import LogisticRegression
+
     classifier = make_classifier(labels=labels, pooling=pooling)
     rows = [row for row, label in enumerate(LABELS) if label in labels]
     texts, names = ([column[row] for row in rows] for column in (TEXTS, LABELS))
@@ -67,7 +66,7 @@ def test_the_head_is_the_logistic_regression_of_the_vectors(make_classifier, lab
         classifier.backbone, pooling, tokenizer=classifier.tokenizer
     )
     vectors = encoder.encode(texts)
-    expected = linear_model.LogisticRegression(C=5.0, max_iter=1000).fit(vectors, names)
+    expected = LogisticRegression(C=5.0, max_iter=1000).fit(vectors, names)
     assert expected.classes_.tolist() == labels
     probabilities = classifier.probabilities(classifier.predict(texts, verbose=0))
     np.testing.assert_allclose(probabilities, expected.predict_proba(vectors), atol=1e-4)
@@ -75,7 +74,6 @@ def test_the_head_is_the_logistic_regression_of_the_vectors(make_classifier, lab
 
 @pytest.mark.usefixtures("eager_steps")
 def test_the_classifier_is_like_any_other(make_classifier, tmp_path):
-    pytest.importorskip("sklearn", reason="needs scikit-learn")
     classifier = make_classifier()
     fit_few_shot(classifier, TEXTS, LABELS, num_pairs=1, verbose=0)
     logits = classifier.predict(TEXTS, verbose=0)
@@ -103,13 +101,11 @@ def test_the_classifier_is_like_any_other(make_classifier, tmp_path):
     ],
 )
 def test_what_has_no_meaning_is_told(make_classifier, options, labels, words):
-    pytest.importorskip("sklearn", reason="needs scikit-learn")
     with pytest.raises(UserError, match=words):
         fit_few_shot(make_classifier(**options), TEXTS, labels)
 
 
 def test_other_errors(make_classifier, tiny_config):
-    pytest.importorskip("sklearn", reason="needs scikit-learn")
     with pytest.raises(UserError, match="must be single texts"):
         fit_few_shot(make_classifier(), (TEXTS, TEXTS), LABELS)
     with pytest.raises(UserError, match="must be a BertTextClassifier"):
@@ -125,8 +121,6 @@ def test_other_errors(make_classifier, tiny_config):
 @pytest.mark.full
 def test_two_sentences_of_each_topic(minilm):
     """MiniLM learns what a topic is from two sentences of each, and finds that of the others."""
-    pytest.importorskip("sklearn", reason="needs scikit-learn")
-    keras.utils.set_random_seed(0)
     names = ["animals", "economy", "cooking"]
     classifier = bert_tf.BertTextClassifier.from_pretrained(minilm, labels=names, pooling="mean")
     texts = [text for topic in TOPICS for text in topic[:2]]

@@ -5,34 +5,9 @@ import tensorflow as tf
 
 VOCAB_SIZE = 24
 END, PAD = 1, 2
-VOCABULARY = [
-    "[UNK]",
-    "[SEP]",
-    "[PAD]",
-    "[CLS]",
-    "[MASK]",
-    "a",
-    "b",
-    "ab",
-    "ba",
-    "bab",
-    "##a",
-    "##b",
-]
-VOCABULARY += [
-    "##ab",
-    "##aba",
-    ".",
-    "c",
-    "##c",
-    "##bc",
-    "abc",
-    "caa",
-    "##aab",
-    "cab",
-    "##ef",
-    "##d",
-]
+VOCABULARY = ["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]", "a", "b", "ab", "ba", "bab", "##a"]
+VOCABULARY += ["##b", "##ab", "##aba", ".", "c", "##c", "##bc", "abc", "caa", "##aab", "cab"]
+VOCABULARY += ["##ef", "##d"]
 _STATES = 9973  # so many that sequences hardly ever meet in a state and become equally probable
 _FACTOR = 31
 

@@ -17,6 +17,7 @@ from bert_tf.errors import ConfigError
 from bert_tf.generation import GenerationConfig, generate
 from tests.generation import numpy_generation
 from tests.generation.table_model import END, PAD, VOCAB_SIZE, VOCABULARY, TableModel
+from tests.generation.test_decoding import IDS, SOURCES, STARTS, STATES
 
 CONTEXT = [
     [[-1, 4, -8], [1, 7, -3], [16, -16, -1], [-3, 2, -2]],
@@ -30,9 +31,6 @@ FOLLOWING = [
 ]
 PROBABILITIES = [[0.4, 0.3, 0.2, 0.1], [0.31, 0.3, 0.2, 0.1], [0.5, 0.1, 0.1, 0.1]]
 CHOICES = {0.1: [0, 0, 0], 0.15: [1, 0, 0], 0.3: [1, 2, 0], 0.6: [1, 2, 0]}
-STARTS, STATES = [5, 9, 5, 7], [0, 11, 3, 60]
-SOURCES = np.array([[-1, 5, 6, 7, 8], [9, 9, 10, -1, -1], [5, 6, 7, 11, 12], [20, 6, 9, -1, -1]])
-IDS = dict(end_id=END, pad_id=PAD, vocab_size=VOCAB_SIZE)
 RULES = dict(
     eos_token_id=[END, 14],
     stop_strings=["aba"],

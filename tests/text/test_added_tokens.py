@@ -11,7 +11,7 @@ from bert_tf.text import BertTokenizer, SubwordTokenizer, load_tokenizer
 from bert_tf.text.unicode_tables import unicode_data
 from tests.text import fuzz, test_families
 from tests.text.subwords import bpe_definition, hugging_face, unigram_definition
-from tests.text.test_tokenizer_files import IDS, PIECES, SPECIAL, wordpiece_definition, write
+from tests.text.test_tokenizer_files import IDS, PIECES, wordpiece_definition, write
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
 
@@ -168,7 +168,7 @@ def test_older_files(tmp_path):
     assert tokenizer.pieces(["A-b[E1] [new]"]).to_list()[0][:2] == [b"a-b", b"[E1]"]
     added["a-b"] += 5
     (tmp_path / "added_tokens.json").write_text(json.dumps(added))
-    with pytest.raises(DataError, match=r"Added tokens must have the ids.*\[E1\]|a-b"):
+    with pytest.raises(DataError, match=r"Added tokens must have the ids.*(\[E1\]|a-b)"):
         BertTokenizer.from_pretrained(tmp_path)
 
 
@@ -206,6 +206,6 @@ def test_known_tokens_change_nothing():
     tokenizer = BertTokenizer(PIECES).with_added_tokens(["[E]"], special=True)
     assert tokenizer.vocabulary == PIECES and tokenizer.additional_special_tokens == ["[E]"]
     assert tokenizer.with_added_tokens(["[E]", "[MASK]"]) is tokenizer
-    assert tokenizer.token_to_id("[E]") == IDS["[E]"] and SPECIAL[4] == "[MASK]"
+    assert tokenizer.token_to_id("[E]") == IDS["[E]"]
     with pytest.raises(Exception, match="`added_tokens` must be given to the constructor"):
         tokenizer.added_tokens = []

@@ -1,10 +1,11 @@
 """Details of the scores of token classification, against seqeval and against plain loops."""
 
-import importlib
 import random
 
 import numpy as np
 import pytest
+from seqeval import metrics
+from seqeval import scheme as schemes
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.token_classification import Span, convert_tags, tagging_intervals, tagging_scores
@@ -73,8 +74,6 @@ def tags_in(scheme, spans, length):
 @pytest.mark.parametrize("scheme", SPELLINGS)
 def test_scores_of_every_scheme_are_seqevals_and_in_their_intervals(scheme):
     """Strict mode, with the scheme; seqeval has no BMES, whose letters are those of BIOES."""
-    seqeval = pytest.importorskip("seqeval")
-    metrics, schemes = importlib.import_module("seqeval.metrics"), seqeval.scheme
     strict = {"IOB2": schemes.IOB2, "BILOU": schemes.BILOU}.get(scheme, schemes.IOBES)
     sides = [[spans_of_tags(tags) for tags in side] for side in (GOLD, PREDICTED)]
     lengths = list(map(len, GOLD))
@@ -132,7 +131,6 @@ STRICT = {
 
 @pytest.mark.parametrize("scheme", BROKEN)
 def test_strict(scheme):
-    pytest.importorskip("seqeval")
     gold, predicted = BROKEN[scheme]
     found = tagging_scores(gold, predicted, scheme)
     names = ("f1", "macro_f1", "weighted_f1")
@@ -148,8 +146,6 @@ def test_strict(scheme):
 
 
 def test_means_are_seqevals():
-    """Returns sentences of tags in any scheme, which break it here and there."""
-    metrics = pytest.importorskip("seqeval.metrics")
     report = metrics.classification_report(GOLD, PREDICTED, output_dict=True)
     found = tagging_scores(GOLD, PREDICTED)
     for ours, theirs in (("macro", "macro avg"), ("weighted", "weighted avg")):
@@ -160,7 +156,6 @@ def test_means_are_seqevals():
 
 
 def test_no_span_keeps_to_the_scheme():
-    pytest.importorskip("seqeval")
     found = tagging_scores([["I-A", "I-A"]], [["I-A", "O"]], "IOB2")
     assert found["f1"] == found["macro_f1"] == found["weighted_f1"] == 0.0
     found = tagging_scores([["O", "O"]], [["B-A", "O"]], "IOB2")
