@@ -1,19 +1,35 @@
 """What test_distribution.py runs in processes of its own: two replicas need two CPU devices."""
 
+import copy
+import dataclasses
+import functools
+from unittest import mock
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertConfig, BertSentenceEncoder, BertTextClassifier, BertTokenizer
+from bert_tf.adapt import DenoisingAutoencoder
 from bert_tf.errors import UserError
+from bert_tf.tasks.text_classification import model as text_classification
 from bert_tf.training import (
     AdamWeightDecay,
+    AnglELoss,
+    BatchAllTripletLoss,
     BatchHardTripletLoss,
+    BatchSemiHardTripletLoss,
     CachedMultipleNegativesRankingLoss,
+    ContrastiveLoss,
     CoSENTLoss,
+    GISTEmbedLoss,
     MarginMSELoss,
     MultipleNegativesRankingLoss,
+    OnlineContrastiveLoss,
+    OrdinalLogLoss,
+    SparseCrossentropy,
+    TripletLoss,
     WarmupLinearDecay,
 )
 from bert_tf.training.training_model import TrainingModel
@@ -134,56 +150,82 @@ def _texts_by_tokens(strategy):
     _texts(strategy, token_budget=40)
 
 
-def _cached_loss(strategy):
-    """The steps are those without the cache, also where a replica has no rows of the last batch."""
-    letters = list("abcdefgh")
-    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters])
-    weights = []
-    for loss in (
-        MultipleNegativesRankingLoss(),
-        CachedMultipleNegativesRankingLoss(mini_batch_size=2),
-    ):
-        keras.utils.set_random_seed(7)
-        with strategy.scope():
-            encoder = BertSentenceEncoder(BertBackbone(CONFIG), tokenizer=tokenizer)
-            encoder.compile(keras.optimizers.SGD(0.5), objective=loss)
-        encoder.fit((letters[:5], letters[3:]), batch_size=4, verbose=0)
-        weights.append([variable.numpy() for variable in encoder.trainable_variables])
-    for received, values in zip(*weights):
-        np.testing.assert_allclose(received, values, rtol=1e-5, atol=1e-6)
+NUM_EXAMPLES = 17  # a batch of 16, and one that leaves a replica without rows
+_random = np.random.default_rng(1)
+TEXTS = [
+    [" ".join(_random.choice(list("abcdefgh"), size)) for size in sizes]
+    for sizes in _random.integers(1, 9, [3, NUM_EXAMPLES])
+]
+SAME = np.arange(NUM_EXAMPLES) % 2
+CLASSES = np.arange(NUM_EXAMPLES) // 2 % 3
+NUMBERS = _random.normal(size=[NUM_EXAMPLES, 2, 4]).astype(np.float32)
+CONTRASTIVE = ContrastiveLoss("euclidean", margin=9.0)
+LOSSES = {
+    # The loss, the texts, the labels, and the parts in which one device takes the same steps. Where
+    # examples are independent, there is one; others are compared in the parts of the replicas.
+    "AnglE": (AnglELoss(), TEXTS[:2], NUMBERS[:, 0, 0], 4),
+    "batch-all triplet": (BatchAllTripletLoss(), TEXTS[:1], CLASSES, 4),
+    "batch-hard triplet": (BatchHardTripletLoss(), TEXTS[:1], CLASSES, 4),
+    "batch-semi-hard triplet": (BatchSemiHardTripletLoss(), TEXTS[:1], CLASSES, 4),
+    "cached GIST": (GISTEmbedLoss(0.5, mini_batch_size=3), TEXTS[:2], NUMBERS, 4),
+    "cached ranking": (CachedMultipleNegativesRankingLoss(mini_batch_size=3), TEXTS, None, 4),
+    "contrastive": (CONTRASTIVE, TEXTS[:2], SAME, 1),
+    "CoSENT": (CoSENTLoss(), TEXTS[:2], NUMBERS[:, 0, 0], 4),
+    "margin MSE": (MarginMSELoss(), TEXTS, NUMBERS[:, 0, :2], 1),
+    "mean of layers": (CONTRASTIVE, TEXTS[:2], SAME, 1),
+    "online contrastive": (OnlineContrastiveLoss("euclidean", 9.0), TEXTS[:2], SAME, 4),
+    "ordinal": (OrdinalLogLoss(), TEXTS[:1], CLASSES, 1),
+    "R-Drop": (SparseCrossentropy(), TEXTS[:1], CLASSES, 1),
+    "SimCSE": (MultipleNegativesRankingLoss(), [TEXTS[0]] * 2, None, 4),
+    "triplet": (TripletLoss(), TEXTS, None, 1),
+    "TSDAE": (None, TEXTS[:1], None, 1),
+}
 
 
-def _sentence_losses(strategy):
-    """Batches are divided in two parts; the last batch leaves a replica without rows.
+def _model_with_loss(name, loss, **options):
+    """A model without dropout; the options are of `compile`."""
+    keras.utils.set_random_seed(7)
+    options["optimizer"] = keras.optimizers.SGD(0.05)
+    backbone = BertBackbone(dataclasses.replace(CONFIG, initializer_range=0.3))
+    if isinstance(loss, keras.losses.Loss):
+        model = BertTextClassifier(backbone, num_classes=3)
+        model.compile(loss=loss, r_drop=2.0 * (name == "R-Drop"), **options)
+        return model
+    encoder = BertSentenceEncoder(backbone, layer_start=0 if name == "mean of layers" else None)
+    if loss is None:
+        model = DenoisingAutoencoder(encoder, deletion_rate=0.0)
+        model.compile(**options)
+        return model
+    encoder.compile(objective=loss, **options)
+    return encoder
 
-    The loss of a part is that of its rows, so only a loss whose examples do not compare each other
-    takes the steps of one device.
-    """
-    letters = list("abcdefgh")
-    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters])
-    teacher = np.random.default_rng(0).normal(size=[5, 3])
-    triplets = letters[:5], letters[1:6], [["a", "b"]] * 5
-    same = [1, 0, 1, 0, 1]
-    for loss, texts, labels in (
-        (MarginMSELoss(), triplets, teacher),
-        (CoSENTLoss(), triplets[:2], same),
-        (BatchHardTripletLoss(), letters[:5], same),
-    ):
-        weights = []
-        strategies = [strategy]
-        if isinstance(loss, MarginMSELoss):
-            strategies.append(tf.distribute.get_strategy())
-        for each in strategies:
-            keras.utils.set_random_seed(7)
-            with each.scope():
-                encoder = BertSentenceEncoder(BertBackbone(CONFIG), tokenizer=tokenizer)
-                sgd = keras.optimizers.SGD(0.5)
-                encoder.compile(sgd, objective=loss, gradient_accumulation_steps=2)
-            history = encoder.fit(texts, np.array(labels), batch_size=4, verbose=0).history
-            weights.append([variable.numpy() for variable in encoder.trainable_variables])
-            assert all(np.isfinite(values).all() for values in (*weights[-1], history["loss"]))
-        for received, values in zip(weights[0], weights[-1]):
-            np.testing.assert_allclose(received, values, rtol=1e-5, atol=1e-6)
+
+def _loss(strategy, name):
+    """Two replicas, each in two parts, take the steps of one device, which computes eagerly."""
+    loss, texts, labels, parts = LOSSES[name]
+    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"])
+    columns = [tokenizer(column, padding="max_length", max_length=10) for column in texts]
+    tokens = columns[0]
+    if len(texts) > 1:
+        tokens = tf.nest.map_structure(lambda *ids: tf.stack(ids, axis=1), *columns)  # [n, K, T]
+    data = tf.data.Dataset.from_tensor_slices((tokens,) if labels is None else (tokens, labels))
+    found = []
+    for each, count in ((strategy, 2), (tf.distribute.get_strategy(), parts)):
+        with each.scope():
+            options = {"gradient_accumulation_steps": count, "run_eagerly": each is not strategy}
+            model = _model_with_loss(name, loss, **options)
+        before = [variable.numpy() for variable in model.trained_variables()]
+        # Without dropout, both passes of R-Drop are the same, and their divergence is 0.
+        square = lambda first, second: tf.reduce_sum(first * second, axis=-1)  # noqa: E731
+        with mock.patch.object(text_classification, "symmetric_divergence", square):
+            history = model.fit(data.batch(NUM_EXAMPLES - 1), shuffle=False, verbose=0).history
+        found.append([history["loss"], *(v.numpy() for v in model.trained_variables())])
+        if getattr(loss, "mini_batch_size", None):  # one device computes all texts at once
+            loss = copy.copy(loss)
+            loss.mini_batch_size = None
+    assert max(np.abs(new - old).max() for new, old in zip(found[0][1:], before)) > 1e-3
+    for received, values in zip(*found, strict=True):
+        np.testing.assert_allclose(received, values, rtol=1e-5, atol=1e-5)
 
 
 CHECKS = {
@@ -195,8 +237,7 @@ CHECKS = {
     "low precision": _low_precision,
     "texts by rows": _texts_by_rows,
     "texts by tokens": _texts_by_tokens,
-    "cached loss": _cached_loss,
-    "sentence losses": _sentence_losses,
+    **{f"loss {name}": functools.partial(_loss, name=name) for name in LOSSES},
 }
 
 
