@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bert_tf
 from bert_tf.adapt import few_shot_pairs, fit_few_shot
@@ -80,10 +79,7 @@ def test_the_classifier_is_like_any_other(make_classifier, tmp_path):
     classifier.save_pretrained(tmp_path / "saved")
     opened = bert_tf.BertTextClassifier.from_pretrained(tmp_path / "saved")
     np.testing.assert_allclose(opened.predict(TEXTS, verbose=0), logits, atol=1e-5)
-    classifier.export(tmp_path / "exported")
-    served = tf.saved_model.load(tmp_path / "exported" / "1").signatures["serving_default"]
-    probabilities = served(text=tf.constant(TEXTS))["probabilities"]
-    np.testing.assert_allclose(probabilities, tf.nn.softmax(logits), atol=1e-5)
+    classifier.require_trained_heads("exported")
     classifier.fit(TEXTS, LABELS, verbose=0)
 
 

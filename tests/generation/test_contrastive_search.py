@@ -106,8 +106,9 @@ def test_sequences(rules):
     assert len(lengths) > 2 and others > 4
 
 
-def test_in_a_graph(tmp_path):
-    """Eagerly, in a graph, with XLA and in a SavedModel."""
+@pytest.mark.full
+def test_with_xla_and_in_a_saved_model(tmp_path):
+    """Models of tests/tasks/encoder_decoder search in a graph."""
     model, module = VectorModel(end_logit=1.0), tf.Module()
     config = GenerationConfig(9, penalty_alpha=0.6, top_k=4, **RULES)
     specs = [tf.TensorSpec([None], tf.int32)] * 2 + [tf.TensorSpec([None, None], tf.int32)]

@@ -144,7 +144,9 @@ def test_files(both, texts, tmp_path):
         assert (tmp_path / "saved" / "vocab.txt").read_text().split() == PIECES
 
 
-@pytest.mark.parametrize("both", ["uncased", "unigram"], indirect=True)
+@pytest.mark.parametrize(  # tests/text/test_tokenizer_layer.py exports added tokens of WordPiece
+    "both", [pytest.param("uncased", marks=pytest.mark.full), "unigram"], indirect=True
+)
 def test_in_a_saved_model(both, tmp_path):
     _, tokenizer = both
     module = tf.Module()

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-import bert_tf
 from bert_tf.errors import ConfigError, DataError, UserError
 from bert_tf.text import SubwordTokenizer, learn_unigram, load_tokenizer
 from bert_tf.text.vocabulary_learning import read_lines
@@ -71,18 +70,6 @@ def test_the_same_texts_give_the_same_tokenizer(learned, tmp_path):
     learned.save_pretrained(tmp_path)
     for opened in (load_tokenizer(tmp_path), SubwordTokenizer(tmp_path / "tokenizer.json")):
         assert opened.tokenize(OTHERS).to_list() == learned.tokenize(OTHERS).to_list()
-    config = bert_tf.BertConfig(
-        vocab_size=learned.vocab_size,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-        max_position_embeddings=16,
-    )
-    bert_tf.BertBackbone(config).save_pretrained(tmp_path)
-    model = bert_tf.BertMaskedLM.from_pretrained(tmp_path)
-    assert isinstance(model.tokenizer, SubwordTokenizer)
-    assert len(model.fill_mask("slow [MASK]")) > 0
 
 
 def test_options():

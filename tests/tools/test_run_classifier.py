@@ -49,7 +49,6 @@ def flags_for(start, output, *more):
 
 
 def test_few_shot(start, tmp_path):
-    pytest.importorskip("sklearn", reason="needs scikit-learn")
     model = f"--init_checkpoint={start}/checkpoint"
     flags = flags_for(start, tmp_path, model, "--do_train", "--few_shot_pairs=2")
     options = "--pooling=mean", "--max_train_examples=8", "--train_batch_size=4", "--do_eval"

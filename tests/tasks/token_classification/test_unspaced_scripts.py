@@ -150,13 +150,15 @@ def test_texts_are_tagged_as_their_words_are(make, tmp_path, use_crf):
     assert received == expected
 
 
-def test_hugging_faces_way_splits_texts_at_spaces(make, tmp_path):
+def test_hugging_faces_way_splits_texts_at_spaces(make, tmp_path, is_full):
     model = make(labels=["a", "b"], space_before_all_words=True)
     texts = [TEXT, "good film"]
     words = [["中国人", "看good", "film，在日本。"], ["good", "film"]]
     spans = model.tag(texts)
     assert [[span.text for span in row] for row in spans] == words
     assert [[span.label for span in row] for row in spans] == model.predict_tags(words)
+    if not is_full:  # the test before this one has the other way in a SavedModel
+        return
     served = tf.saved_model.load(model.export(tmp_path)).signatures["serving_default"]
     received = served(text=tf.constant(texts[:1]))["entity_text"].numpy()[0]
     assert [text.decode() for text in received] == words[0]
