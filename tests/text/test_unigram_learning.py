@@ -9,6 +9,8 @@ from bert_tf.text import SubwordTokenizer, learn_unigram, load_tokenizer
 from bert_tf.text.vocabulary_learning import read_lines
 from tests.text.subwords import assert_same, hugging_face
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 SPECIAL = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = ["Low lower lowest, slow and Slowly.", "Él bebía ``café'' — 12,5 %"]
 TEXTS += ["今天天气很好，今天很好"]
