@@ -1,4 +1,4 @@
-"""One step of Adam with decoupled weight decay on one variable, in one pass over memory.
+"""One step of Adam with decoupled weight decay, in one pass over memory; the norm of gradients.
 
     g = gradient_scale * gradient
     m = m + (1 - beta_1) * (g - m)
@@ -34,15 +34,15 @@ def adam_weight_decay(
 ) -> None:
     """Updates a variable and its two running means in place.
 
-    The native op updates float32 variables on a CPU. All other variables are updated by the
-    reference implementation. bfloat16 and float16 variables are not supported, because epsilon and
+    The native op updates float32 variables. float64 variables are updated by the reference
+    implementation. bfloat16 and float16 variables are not supported, because epsilon and
     v would round to zero: the optimizers keep a float32 copy of such a variable.
 
     Args:
         variable: A variable of any shape, float32 or float64.
         mean: m, with the shape and dtype of `variable`.
         square: v, with the shape and dtype of `variable`.
-        gradient: The gradient, with the shape and dtype of `variable`.
+        gradient: The gradient, with the shape of `variable`, in any floating-point dtype.
         learning_rate: A scalar.
         gradient_scale: A scalar by which the gradient is multiplied. None means 1.
         weight_decay: The fraction of the variable that is subtracted, times the learning rate.
@@ -62,37 +62,40 @@ def adam_weight_decay(
         >>> variable.numpy().round(3)
         array([-0.316, -0.316], dtype=float32)
     """
-    update = AdamUpdate(variable, mean, square, gradient, learning_rate, weight_decay)
-    adam_weight_decay_all([update], gradient_scale, beta_1, beta_2, epsilon, steps)
+    update = AdamUpdate(variable, mean, square, tf.convert_to_tensor(gradient), 1.0, weight_decay)
+    adam_weight_decay_all([update], learning_rate, gradient_scale, beta_1, beta_2, epsilon, steps)
 
 
 class AdamUpdate(NamedTuple):
     """One variable of `adam_weight_decay_all`; see the arguments of `adam_weight_decay`.
 
-    `weight_decay` is None for a variable that an optimizer excludes from it.
+    `rate_multiplier` is a factor of the learning rate. `weight_decay` is None for a variable that
+    an optimizer excludes from it.
     """
 
     variable: tf.Variable
     mean: tf.Variable
     square: tf.Variable
     gradient: tf.Tensor
-    learning_rate: tf.Tensor
+    rate_multiplier: float
     weight_decay: float | None
 
 
 def adam_weight_decay_all(
     updates: Iterable[AdamUpdate],
+    learning_rate: tf.Tensor,
     gradient_scale: tf.Tensor | None,
     beta_1: float,
     beta_2: float,
     epsilon: float,
     steps: tf.Tensor | None,
 ) -> None:
-    """Does what `adam_weight_decay` does for several variables, choosing the backend once.
+    """Does what `adam_weight_decay` does for several variables, with one native op per device.
 
     Raises `UserError` if a variable is neither float32 nor float64.
     """
-    library = native.used_library(runs_on_gpu=False)
+    library = native.used_library()
+    native_updates: dict[str, list[AdamUpdate]] = {}
     for update in updates:
         dtype = update.variable.dtype
         if dtype not in (tf.float32, tf.float64):
@@ -100,27 +103,60 @@ def adam_weight_decay_all(
             received = f"variable.dtype={dtype.name}. Update a float32 copy."
             raise user_error("`variable`", expected, received)
         if library is None or dtype != tf.float32:
-            _update_in_stock_ops(update, gradient_scale, beta_1, beta_2, epsilon, steps)
-            continue
+            _update_in_stock_ops(
+                update, learning_rate, gradient_scale, beta_1, beta_2, epsilon, steps
+            )
+        else:
+            native_updates.setdefault(update.variable.device, []).append(update)
+    for variables, means, squares, gradients, multipliers, decays in (
+        zip(*of_device) for of_device in native_updates.values()
+    ):
         library.bert_tf_adam_weight_decay(
-            update.variable.handle,
-            update.mean.handle,
-            update.square.handle,
-            update.gradient,
-            tf.cast(update.learning_rate, tf.float32),
-            tf.constant(1.0) if gradient_scale is None else tf.cast(gradient_scale, tf.float32),
-            tf.constant(update.weight_decay or 0.0, tf.float32),
-            tf.constant(0.0) if steps is None else tf.cast(steps, tf.float32),
+            variables=[variable.handle for variable in variables],
+            means=[mean.handle for mean in means],
+            squares=[square.handle for square in squares],
+            gradients=_as_native_types(gradients),
+            learning_rates=tf.cast(learning_rate, tf.float32) * tf.constant(multipliers),
+            weight_decays=tf.constant([decay or 0.0 for decay in decays]),
+            gradient_scale=tf.cast(1.0 if gradient_scale is None else gradient_scale, tf.float32),
+            steps=tf.cast(0.0 if steps is None else steps, tf.float32),
             beta_1=beta_1,
             beta_2=beta_2,
             epsilon=epsilon,
         )
 
 
-def _update_in_stock_ops(update, gradient_scale, beta_1, beta_2, epsilon, steps):
-    variable, mean, square, gradient, learning_rate, weight_decay = update
+def global_norm(gradients: list[tf.Tensor]) -> tf.Tensor:
+    """Returns the square root of the sum of the squares of all elements, a float32 scalar."""
+    library = native.used_library()
+    if library is None:
+        return tf.linalg.global_norm([tf.cast(gradient, tf.float32) for gradient in gradients])
+    return library.bert_tf_global_norm(_as_native_types(gradients))
+
+
+def _as_native_types(gradients: Iterable[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the gradients in dtypes that the native ops read, without superfluous casts.
+
+    Under mixed precision, the gradient of a float32 variable is a low-precision tensor that was
+    cast to float32. The ops read that tensor, so in a graph nothing computes the cast.
+    """
+    found = []
+    for gradient in gradients:
+        if gradient.dtype not in native.FLOAT_TYPES:
+            gradient = tf.cast(gradient, tf.float32)
+        if tf.is_symbolic_tensor(gradient) and gradient.op.type == "Cast":
+            source = gradient.op.inputs[0]
+            if gradient.dtype == tf.float32 and source.dtype in native.FLOAT_TYPES:
+                gradient = source
+        found.append(gradient)
+    return found
+
+
+def _update_in_stock_ops(update, learning_rate, gradient_scale, beta_1, beta_2, epsilon, steps):
+    variable, mean, square, gradient, multiplier, weight_decay = update
     dtype = variable.dtype
-    learning_rate = tf.cast(learning_rate, dtype)
+    learning_rate = tf.cast(scaled_rate(learning_rate, multiplier), dtype)
+    gradient = tf.cast(gradient, dtype)
     if gradient_scale is not None:
         gradient *= tf.cast(gradient_scale, dtype)
     if weight_decay:
@@ -142,6 +178,11 @@ def _update_in_stock_ops(update, gradient_scale, beta_1, beta_2, epsilon, steps)
         epsilon=tf.cast(epsilon, dtype),
         grad=gradient,
     )
+
+
+def scaled_rate(learning_rate: tf.Tensor, multiplier: float) -> tf.Tensor:
+    """Returns the learning rate of a variable."""
+    return learning_rate if multiplier == 1.0 else learning_rate * multiplier
 
 
 adam_weight_decay_reference = native.reference_of(

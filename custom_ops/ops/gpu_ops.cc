@@ -1,6 +1,7 @@
 // The OpKernels for a GPU. The *_op.cc files register the ops. In a build for tests,
 // BERT_TF_EMULATED_GPU, the same OpKernels run the emulated kernels on the CPU.
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
+#include "custom_ops/ops/adam_weight_decay_op.h"
 #include "custom_ops/ops/kernel_op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "xla/stream_executor/stream.h"
@@ -41,6 +42,27 @@ class GpuOp : public KernelOp {
     return Launch<Args, T>(type_string(), kLauncher, call, GpuStream(context));
   }
 };
+
+class GpuAdamWeightDecayOp : public AdamWeightDecayOp {
+ public:
+  using AdamWeightDecayOp::AdamWeightDecayOp;
+
+ protected:
+  absl::Status Update(OpKernelContext* context, OpCall<VariablesCall>* call) const override {
+    return Launch<AdamWeightDecayArgs, float>(type_string(), BertTfCudaAdamWeightDecay, call,
+                                              GpuStream(context));
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("BertTf>AdamWeightDecay")
+                            .Device(kDevice)
+                            .Priority(kPriority)
+                            .HostMemory("variables")
+                            .HostMemory("means")
+                            .HostMemory("squares"),
+                        GpuAdamWeightDecayOp);
+REGISTER_KERNEL_BUILDER(Name("BertTf>GlobalNorm").Device(kDevice).Priority(kPriority),
+                        GpuOp<float, GlobalNormArgs, BertTfCudaGlobalNorm>);
 
 #define BERT_TF_REGISTER_GPU(NAME, ARGS, LAUNCHER)                  \
   BERT_TF_REGISTER_GPU_TYPE(NAME, ARGS, LAUNCHER, float);           \

@@ -1,5 +1,5 @@
-// The OpKernels. All but that of AdamWeightDecay are made from the shape function of the op, which
-// checks the inputs, and the arguments of the kernel (op_args.h).
+// The OpKernels, which are made from the shape function of the op, which checks the inputs, and the
+// arguments of the kernel (op_args.h).
 #pragma once
 
 #include <algorithm>
@@ -51,6 +51,14 @@ struct CallShapes {
   std::vector<tensorflow::TensorShape> outputs;
 };
 
+inline Buffer BufferOf(const tensorflow::Tensor& tensor) {
+  const tensorflow::DataType type = tensor.dtype();
+  return {tensor.data(), tensor.shape().dim_sizes(), type == tensorflow::DT_INT64,
+          type == tensorflow::DT_BFLOAT16 ? FloatType::kBFloat16
+          : type == tensorflow::DT_HALF   ? FloatType::kFloat16
+                                          : FloatType::kFloat32};
+}
+
 // The call of an OpKernel, as op_call.h describes it.
 class OpKernelCall {
  public:
@@ -61,10 +69,7 @@ class OpKernelCall {
   const std::vector<std::string>& InputNames() const { return names_.inputs; }
   const std::vector<std::string>& OutputNames() const { return names_.outputs; }
 
-  Buffer InputAt(int place) const {
-    const tensorflow::Tensor& input = context_->input(place);
-    return {input.data(), input.shape().dim_sizes(), input.dtype() == tensorflow::DT_INT64};
-  }
+  Buffer InputAt(int place) const { return BufferOf(context_->input(place)); }
 
   void* OutputAt(int place, std::initializer_list<absl::string_view> in_place) {
     absl::InlinedVector<int, 4> inputs;

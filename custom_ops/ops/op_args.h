@@ -26,9 +26,56 @@
 #include "custom_ops/kernels/dense/quantized_dense.h"
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 #include "custom_ops/ops/op_call.h"
 
 namespace bert_tf {
+
+// The arguments of ops whose tensors have types of their own.
+template <typename>
+using NormArgs = GlobalNormArgs;
+template <typename>
+using AdamArgs = AdamWeightDecayArgs;
+
+template <typename Call>
+absl::Status Bind(Call* call, GlobalNormArgs* args) {
+  for (const Buffer& tensor : call->InputList("tensors")) {
+    args->tensors.push_back({tensor.data, tensor.Count(), tensor.float_type});
+  }
+  args->scratch = call->Scratch(NumBlocks(args->tensors));
+  call->Output("norm", &args->norm);
+  return call->status();
+}
+
+// The outputs of the call are the new values of the variables and their means.
+template <typename Call>
+absl::Status Bind(Call* call, AdamWeightDecayArgs* args) {
+  const auto variables = call->InputList("variables"), means = call->InputList("means"),
+             squares = call->InputList("squares"), gradients = call->InputList("gradients");
+  const int count = static_cast<int>(variables.size());
+  for (int i = 0; i < count; ++i) {
+    const Buffer& gradient = gradients[i];
+    const auto old_value = [i](const auto& of) { return static_cast<const float*>(of[i].data); };
+    const auto new_value = [&](int list) {
+      return static_cast<float*>(call->OutputAt(list * count + i, {}));
+    };
+    args->tensors.push_back({{gradient.data, gradient.Count(), gradient.float_type},
+                             old_value(variables),
+                             old_value(means),
+                             old_value(squares),
+                             new_value(0),
+                             new_value(1),
+                             new_value(2)});
+  }
+  call->Input("learning_rates", &args->learning_rates);
+  call->Input("weight_decays", &args->weight_decays);
+  call->Input("gradient_scale", &args->gradient_scale);
+  call->Input("steps", &args->steps);
+  call->Attribute("beta_1", &args->beta_1);
+  call->Attribute("beta_2", &args->beta_2);
+  call->Attribute("epsilon", &args->epsilon);
+  return call->status();
+}
 
 template <typename Call, typename T>
 absl::Status Bind(Call* call, BiasGeluArgs<T>* args) {

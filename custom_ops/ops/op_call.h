@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "custom_ops/kernels/base/float_types.h"
 #include "custom_ops/kernels/base/sizes.h"
 
 namespace bert_tf {
@@ -19,11 +21,18 @@ struct Buffer {
   const void* data = nullptr;
   absl::InlinedVector<int64_t, 4> sizes;
   bool is_int64 = false;
+  FloatType float_type = FloatType::kFloat32;  // kFloat32 also for numbers that are no floats
+
+  int64_t Count() const {
+    int64_t count = 1;
+    for (const int64_t size : sizes) count = SizeProduct(count, size);
+    return count;
+  }
 };
 
 // Returns the place of a name, or -1. Ops have so few inputs that this takes nanoseconds.
-template <typename Names>
-int PlaceOf(const Names& names, absl::string_view name) {
+template <typename Names, typename Name>
+int PlaceOf(const Names& names, const Name& name) {
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i] == name) return static_cast<int>(i);
   }
@@ -32,7 +41,8 @@ int PlaceOf(const Names& names, absl::string_view name) {
 
 // A call of an op. Platform is OpKernelCall (kernel_op.h) or FfiCall (ffi_call.h). It has
 //   InputNames(), OutputNames()  the names of the tensors of this call in their order. An optional
-//                                input or output, a list of no or one tensor, may be missing.
+//                                input or output, a list of no or one tensor, may be missing. In a
+//                                list of several tensors, only the first one has its name.
 //   InputAt(place)               an input;
 //   OutputAt(place, in_place)    the memory of an output, which may be that of the inputs with
 //   these
@@ -49,7 +59,7 @@ class OpCall : public Platform {
   Buffer Input(absl::string_view name) {
     const int place = PlaceOf(this->InputNames(), name);
     if (place >= 0) {
-      bound_ |= uint64_t{1} << place;
+      bound_.push_back(place);
       return this->InputAt(place);
     }
     Fail(absl::StrCat("must have an input `", name, "`."));
@@ -59,6 +69,17 @@ class OpCall : public Platform {
   template <typename T>
   void Input(absl::string_view name, const T** field) {
     *field = static_cast<const T*>(Input(name).data);
+  }
+
+  // The tensors of a list, which must have at least one.
+  std::vector<Buffer> InputList(absl::string_view name) {
+    std::vector<Buffer> tensors = {Input(name)};
+    const auto& names = this->InputNames();
+    const size_t first = static_cast<size_t>(PlaceOf(names, name));
+    for (size_t i = first + 1; i < names.size() && names[i].empty(); ++i) {
+      tensors.push_back(this->InputAt(static_cast<int>(i)));
+    }
+    return tensors;
   }
 
   bool HasInput(absl::string_view name) const { return PlaceOf(this->InputNames(), name) >= 0; }
@@ -105,7 +126,7 @@ class OpCall : public Platform {
   absl::Status AllBound() const {
     const auto& names = this->InputNames();
     for (size_t i = 0; i < names.size(); ++i) {
-      if ((bound_ >> i & 1) != 0) continue;
+      if (names[i].empty() || PlaceOf(bound_, static_cast<int>(i)) >= 0) continue;
       return absl::InternalError(absl::StrCat("The kernel must bind the input `", names[i], "`."));
     }
     return absl::OkStatus();
@@ -118,7 +139,7 @@ class OpCall : public Platform {
                      ", outputs=", absl::StrJoin(this->OutputNames(), ","))));
   }
 
-  uint64_t bound_ = 0;  // one bit for each input
+  absl::InlinedVector<int, 16> bound_;  // the places of inputs
   absl::Status mismatch_;
 };
 

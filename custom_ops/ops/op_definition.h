@@ -17,7 +17,7 @@
 namespace bert_tf {
 
 // The names of the inputs and outputs of a node in their order. A list of no tensor has no name,
-// and the op has no list of more than one.
+// and in a list of several tensors, the names of all but the first one are empty.
 struct TensorNames {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 #include "custom_ops/ops/op_definition.h"
 #include "custom_ops/xla/tensor_names.h"
 #include "tensorflow/compiler/tf2xla/shape_util.h"
@@ -139,40 +140,47 @@ class AdamWeightDecayOp : public XlaOpKernel {
   void Compile(XlaOpKernelContext* context) override {
     TensorNames names;
     OP_REQUIRES_OK(context, names.Read(def()));
-    names.outputs.assign(names.inputs.begin(), names.inputs.begin() + kGradient);
-    TensorShape shape;
-    OP_REQUIRES_OK(context, StaticShape(context, kGradient, &shape));
-    std::vector<xla::XlaOp> operands(kGradient);
-    for (int i = 0; i < kGradient; ++i) {
-      TensorShape received;
-      OP_REQUIRES_OK(context,
-                     context->ReadVariableInput(i, tensorflow::DT_FLOAT, &received, &operands[i]));
-      OP_REQUIRES(context, received == shape,
-                  absl::InvalidArgumentError(absl::StrCat(
-                      "The variables must have the shape of `gradient`, ", shape.DebugString(),
-                      ". Received: variable ", i, " of shape ", received.DebugString())));
+    const int inputs = context->num_inputs();
+    int variables = 0;  // and their means
+    while (variables < inputs && context->input_type(variables) == tensorflow::DT_RESOURCE) {
+      ++variables;
     }
-    const std::vector<xla::Shape> result_shapes(kGradient, RowMajor(xla::F32, shape));
-    std::vector<xla::Shape> operand_shapes = result_shapes;
-    for (int i = kGradient; i < context->num_inputs(); ++i) {
-      OP_REQUIRES_OK(context, StaticShape(context, i, &shape));
-      OP_REQUIRES(context, i == kGradient || shape.num_elements() == 1,
-                  absl::InvalidArgumentError(
-                      absl::StrCat("The inputs after `gradient` must be scalars. Received: input ",
-                                   i, " of shape ", shape.DebugString())));
-      operands.push_back(context->Input(i));
-      operand_shapes.push_back(RowMajor(xla::F32, shape));
+    names.outputs.assign(names.inputs.begin(), names.inputs.begin() + variables);
+    std::vector<xla::XlaOp> operands(inputs);
+    std::vector<TensorShape> shapes(inputs), outputs;
+    for (int i = 0; i < inputs; ++i) {
+      if (i < variables) {
+        OP_REQUIRES_OK(
+            context, context->ReadVariableInput(i, tensorflow::DT_FLOAT, &shapes[i], &operands[i]));
+      } else {
+        OP_REQUIRES_OK(context, StaticShape(context, i, &shapes[i]));
+        operands[i] = context->Input(i);
+      }
     }
+    OP_REQUIRES_OK(context, InferShapes(def(), shapes, &outputs));
+    std::vector<xla::Shape> operand_shapes;
+    for (int i = 0; i < inputs; ++i) {
+      const TensorShape& shape = shapes[i];
+      if (i < variables) {
+        const TensorShape& expected = shapes[variables + i % (variables / 3)];
+        OP_REQUIRES(
+            context, shape == expected,
+            absl::InvalidArgumentError(absl::StrCat(
+                "The variables must have the shape of their gradient, ", expected.DebugString(),
+                ". Received: variable ", i, " of shape ", shape.DebugString())));
+      }
+      operand_shapes.push_back(
+          RowMajor(i < variables ? xla::F32 : context->input_xla_type(i), shape));
+    }
+    const std::vector<xla::Shape> result_shapes(operand_shapes.begin(),
+                                                operand_shapes.begin() + variables);
     const xla::XlaOp results = CallHandler(context, names, operands, operand_shapes, result_shapes,
-                                           /*in_place=*/kGradient);
-    for (int i = 0; i < kGradient; ++i) {
+                                           /*in_place=*/variables);
+    for (int i = 0; i < variables; ++i) {
       OP_REQUIRES_OK(context, context->AssignVariable(i, tensorflow::DT_FLOAT,
                                                       xla::GetTupleElement(results, i)));
     }
   }
-
- private:
-  static constexpr int kGradient = 3;  // its index, after the variable and the two means
 };
 
 // Registers the OpKernels that `make_op` makes. TensorFlow's macros would need the class of the
@@ -202,10 +210,20 @@ bool RegisterLowering(const char* op, const char* device, ScratchSize scratch_si
   });
 }
 
-bool RegisterAdamWeightDecayLowering(const char* device) {
-  return Register("BertTf>AdamWeightDecay", device, 0, [](OpKernelConstruction* construction) {
-    return new AdamWeightDecayOp(construction);
-  });
+bool RegisterAdamWeightDecayLowering(const char* device, int priority) {
+  return Register(
+      "BertTf>AdamWeightDecay", device, priority,
+      [](OpKernelConstruction* construction) { return new AdamWeightDecayOp(construction); });
+}
+
+int64_t GlobalNormScratch(const std::vector<Sizes>& inputs) {
+  int64_t blocks = 0;
+  for (const Sizes& sizes : inputs) {
+    int64_t count = 1;
+    for (const int64_t size : sizes) count *= size;
+    blocks += NumBlocks(count);
+  }
+  return blocks;
 }
 
 }  // namespace bert_tf

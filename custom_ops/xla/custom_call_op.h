@@ -37,6 +37,9 @@ bool RegisterLowering(const char* op, const char* device, ScratchSize scratch_si
                       int priority = 0);
 
 // The same for BertTf>AdamWeightDecay, which reads and assigns variables.
-bool RegisterAdamWeightDecayLowering(const char* device);
+bool RegisterAdamWeightDecayLowering(const char* device, int priority = 0);
+
+// The scratch of BertTf>GlobalNorm.
+int64_t GlobalNormScratch(const std::vector<Sizes>& inputs);
 
 }  // namespace bert_tf

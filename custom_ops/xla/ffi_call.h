@@ -37,7 +37,10 @@ class FfiCall {
     const auto sizes = operand.dimensions();
     return {operand.untyped_data(),
             {sizes.begin(), sizes.end()},
-            operand.element_type() == xla::ffi::S64};
+            operand.element_type() == xla::ffi::S64,
+            operand.element_type() == xla::ffi::BF16  ? FloatType::kBFloat16
+            : operand.element_type() == xla::ffi::F16 ? FloatType::kFloat16
+                                                      : FloatType::kFloat32};
   }
 
   void* OutputAt(size_t place, std::initializer_list<absl::string_view> = {}) const {

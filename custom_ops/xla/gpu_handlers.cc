@@ -27,6 +27,7 @@ auto Handler(const char* op, Launcher launcher) {
   BERT_TF_REGISTER_HANDLER(NAME, kGpuPlatform, StreamContext,            \
                            Handler<ARGS<Gpu>>("BertTf>" NAME, LAUNCHER), \
                            XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE)
+BERT_TF_REGISTER("AdamWeightDecay", AdamArgs, BertTfCudaAdamWeightDecay);
 BERT_TF_REGISTER("FusedBiasGelu", BiasGeluArgs, BertTfCudaBiasGelu);
 BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGradArgs, BertTfCudaBiasGeluGrad);
 BERT_TF_REGISTER("FusedGate", GateArgs, BertTfCudaGate);
@@ -34,6 +35,7 @@ BERT_TF_REGISTER("FusedGateGrad", GateArgs, BertTfCudaGate);
 BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNormArgs, BertTfCudaResidualLayerNorm);
 BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGradArgs,
                  BertTfCudaResidualLayerNormGrad);
+BERT_TF_REGISTER("GlobalNorm", NormArgs, BertTfCudaGlobalNorm);
 BERT_TF_REGISTER("VarlenAttention", AttentionArgs, BertTfCudaVarlenAttention);
 BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGradArgs, BertTfCudaVarlenAttentionGrad);
 #undef BERT_TF_REGISTER

@@ -18,11 +18,14 @@ int64_t AttentionScratch(const std::vector<Sizes>& inputs) {
 }
 
 // The priority is only needed in a build for tests, where the CPU also has its own lowerings.
+constexpr int kPriority = 1;
+
 bool Lower(const char* op, ScratchSize scratch_size = nullptr) {
-  return RegisterLowering(op, kGpuXlaDevice, scratch_size, /*priority=*/1);
+  return RegisterLowering(op, kGpuXlaDevice, scratch_size, kPriority);
 }
 
 [[maybe_unused]] const bool kRegistered[] = {
+    RegisterAdamWeightDecayLowering(kGpuXlaDevice, kPriority),
     Lower("BertTf>FusedBiasGelu"),
     Lower("BertTf>FusedBiasGeluGrad", ScratchOfMatrix<BertTfCudaBiasGeluGradScratch>),
     Lower("BertTf>FusedGate"),
@@ -30,6 +33,7 @@ bool Lower(const char* op, ScratchSize scratch_size = nullptr) {
     Lower("BertTf>FusedResidualLayerNorm"),
     Lower("BertTf>FusedResidualLayerNormGrad",
           ScratchOfMatrix<BertTfCudaResidualLayerNormGradScratch>),
+    Lower("BertTf>GlobalNorm", GlobalNormScratch),
     Lower("BertTf>VarlenAttention"),
     Lower("BertTf>VarlenAttentionGrad", AttentionScratch),
 };

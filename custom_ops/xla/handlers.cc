@@ -1,9 +1,6 @@
 // The foreign functions of programs that XLA compiles for the CPU: one for each op, with the name
 // of the op. They pass XLA's buffers to the kernels. custom_call_op.cc has checked the shapes.
-#include <cstdint>
-
 #include "absl/status/status.h"
-#include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 #include "custom_ops/ops/op_args.h"
 #include "custom_ops/xla/ffi_call.h"
 #include "custom_ops/xla/ffi_parallel.h"
@@ -11,38 +8,9 @@
 
 namespace bert_tf {
 
-// The results have the buffers of the first three operands.
-template <typename Call>
-absl::Status Bind(Call* call, AdamWeightDecayArgs* args) {
-  for (const char* name : {"variable", "mean", "square"}) call->Input(name);
-  const Buffer gradient = call->Input("gradient");
-  args->gradient = static_cast<const float*>(gradient.data);
-  args->count = 1;
-  for (const int64_t size : gradient.sizes) args->count *= size;
-  const float *learning_rate = nullptr, *gradient_scale = nullptr, *weight_decay = nullptr;
-  const float* steps = nullptr;
-  call->Input("learning_rate", &learning_rate);
-  call->Input("gradient_scale", &gradient_scale);
-  call->Input("weight_decay", &weight_decay);
-  call->Input("steps", &steps);
-  call->Attribute("beta_1", &args->beta_1);
-  call->Attribute("beta_2", &args->beta_2);
-  call->Attribute("epsilon", &args->epsilon);
-  args->gradient_scale = *gradient_scale;
-  args->decay = *learning_rate * *weight_decay;
-  args->step = *learning_rate * AdamBiasCorrection(args->beta_1, args->beta_2, *steps);
-  call->Output("variable", &args->variable);
-  call->Output("mean", &args->m);
-  call->Output("square", &args->v);
-  return call->status();
-}
-
 namespace {
 
 namespace ffi = xla::ffi;
-
-template <typename>
-using AdamArgs = AdamWeightDecayArgs;  // it has only one type
 
 // Calls a kernel with Args<T> for the type T of the first operand, one of Types.
 template <template <typename> class Args, typename... Types, typename Kernel>
@@ -86,6 +54,7 @@ BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGradArgs, VarlenAttentionGrad);
 BERT_TF_REGISTER("VarlenCrossAttention", CrossAttentionArgs, VarlenAttention);
 BERT_TF_REGISTER("VarlenCrossAttentionGrad", CrossAttentionGradArgs, VarlenAttentionGrad);
 BERT_TF_REGISTER_TYPES("AdamWeightDecay", AdamArgs, AdamWeightDecay, float);
+BERT_TF_REGISTER("GlobalNorm", NormArgs, GlobalNorm);
 #undef BERT_TF_REGISTER
 #undef BERT_TF_REGISTER_TYPES
 

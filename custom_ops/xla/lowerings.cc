@@ -23,6 +23,7 @@ bool Lower(const char* op, ScratchSize scratch_size = nullptr) {
     Lower("BertTf>FusedGateGrad"),
     Lower("BertTf>FusedResidualLayerNorm"),
     Lower("BertTf>FusedResidualLayerNormGrad", ScratchOfMatrix<ResidualLayerNormGradScratchSize>),
+    Lower("BertTf>GlobalNorm", GlobalNormScratch),
     Lower("BertTf>PackDense"),
     Lower("BertTf>QuantizedAttention"),
     Lower("BertTf>QuantizedDense"),

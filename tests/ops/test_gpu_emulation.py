@@ -25,8 +25,7 @@ LEFT_OUT = (
     "test_bad_row_splits_are_refused",  # row splits are not checked
     "test_row_splits_are_checked_when_the_program_runs",
     "test_not_a_number_stays_where_it_is_seen",  # it spreads inside a tile of 64 keys
-    "test_adam_weight_decay",  # no GPU kernel: the reference, whose bits are not the same under XLA
-    "dense",  # likewise
+    "dense",  # no GPU kernel: the reference, whose bits are not the same under XLA
     "feed_forward",  # likewise
     "kinds",  # vectors of distances, likewise
     "quantized_attention",  # likewise
@@ -58,6 +57,7 @@ def emulated_gpu():
     [
         ("tests/ops/emulated_gpu_cases.py", 5),
         ("tests/conformance/test_ops.py", 380),
+        ("tests/ops/test_adam_weight_decay.py", 20),
         ("tests/ops/test_fused_bias_gelu.py", 6),
         ("tests/ops/test_fused_gate.py", 7),
         ("tests/ops/test_fused_residual_layer_norm.py", 13),

@@ -11,6 +11,7 @@ import configure
 from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, ops
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.ops import loading, native
+from bert_tf.ops.adam_weight_decay import AdamUpdate, adam_weight_decay_all, global_norm
 from bert_tf.ops.native import static_shapes
 from bert_tf.training import AdamWeightDecay
 from tests.ops.backends import BACKENDS
@@ -154,6 +155,61 @@ def test_adam_weight_decay(steps):
         results.append([variable.numpy() for variable in variables])
     for wanted, got in zip(*results, strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+def test_the_optimizer_step_of_several_variables():
+    shapes, results = [(300, 50), (0,), (4097,), (7,)], []
+    for jit_compile in (False, True):
+        variables = [
+            [tf.Variable(random(*shape, seed=seed) ** 2) for seed in range(3)] for shape in shapes
+        ]
+
+        @tf.function(jit_compile=jit_compile)
+        def step(first, *others):
+            gradients = [tf.cast(tf.cast(first, tf.bfloat16), tf.float32), *others]
+            norm = global_norm(gradients)
+            updates = [
+                AdamUpdate(*of, gradient, 0.5**i, 0.01 * i)
+                for i, (of, gradient) in enumerate(zip(variables, gradients))
+            ]
+            adam_weight_decay_all(updates, 0.1, 1.0 / norm, 0.9, 0.999, 1e-6, None)
+            return norm
+
+        norms = [step(*(random(*shape, seed=4) for shape in shapes)) for _ in range(2)]
+        results.append([*norms, *[variable for of in variables for variable in of]])
+    for wanted, got in zip(*results, strict=True):
+        np.testing.assert_array_equal(got.numpy(), wanted.numpy())
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("changes, said", [
+    ({"gradients": [tf.ones([4])]}, "shape of their gradient"),
+    ({"gradients": [tf.ones([3])] * 2}, "one tensor for each variable"),
+    ({"learning_rates": tf.ones([2])}, r"`learning_rates` must have shape \[1\]"),
+    ({"weight_decays": tf.ones([])}, r"`weight_decays` must have shape \[1\]"),
+    ({"gradient_scale": tf.ones([1])}, r"`gradient_scale` must have shape \[\]"),
+    ({"steps": tf.ones([1])}, r"`steps` must have shape \[\]"),
+])  # fmt: skip
+def test_an_optimizer_step_that_only_a_graph_made_by_hand_asks_for(changes, said, jit_compile):
+    variables = [tf.Variable(tf.ones([3])) for _ in range(3)]
+    names, one = ("variables", "means", "squares"), tf.ones([])
+    arguments = {name: [of.handle] for name, of in zip(names, variables)}
+    arguments |= {"gradients": [tf.ones([3])], "learning_rates": tf.ones([1])}
+    arguments |= {"weight_decays": tf.ones([1]), "gradient_scale": one, "steps": one}
+    options = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-6}
+
+    @tf.function(jit_compile=jit_compile)
+    def run():
+        ops.library().bert_tf_adam_weight_decay(**arguments | changes, **options)
+
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=said):
+        run()
+
+
+def test_a_variable_twice_is_refused():
+    variable, m = tf.Variable(tf.ones([3])), tf.Variable(tf.ones([3]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="different variables"):
+        ops.adam_weight_decay(variable, m, m, tf.ones([3]), learning_rate=0.1)
 
 
 def test_it_compiles_after_other_programs_were(tmp_path):

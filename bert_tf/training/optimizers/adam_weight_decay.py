@@ -7,7 +7,12 @@ import tensorflow as tf
 
 from bert_tf.base import keras_compat
 from bert_tf.errors import UserError, require, user_error
-from bert_tf.ops.adam_weight_decay import AdamUpdate, adam_weight_decay_all
+from bert_tf.ops.adam_weight_decay import (
+    AdamUpdate,
+    adam_weight_decay_all,
+    global_norm,
+    scaled_rate,
+)
 
 # The last parts of the paths of variables without weight decay: those of LayerNorm and all biases.
 NOT_DECAYED = ("gamma", "beta", "bias")
@@ -217,7 +222,7 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
     def update_variables(self, gradients, variables, indices, rate):
         if self.l2_regularization:
             gradients = self._with_l2(gradients, variables, indices)
-        norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in gradients])
+        norm = global_norm(gradients)
         scale = None
         if self.dynamic_loss_scale:
             scale = 1.0 / tf.convert_to_tensor(self.loss_scale)
@@ -238,14 +243,19 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
             self._adapt_loss_scale(finite)
 
     def _update_on_replicas(self, strategy, variables, gradients, indices, rate, scale, finite):
+        devices = [variable.device for variable in variables]
+
         def update():
-            for gradient, variable, index in zip(gradients, variables, indices):
+            for device in dict.fromkeys(devices):
+                parts = zip(variables, gradients, indices, devices)
+                on_device = [part[:3] for part in parts if part[3] == device]
+                (first, *others), of_these, their_indices = zip(*on_device)
                 strategy.extended.update(
-                    variable,
-                    lambda *parts, index=index: self._update(
-                        [parts[0]], [parts[1]], [index], *parts[2:]
+                    first,
+                    lambda first, others, of_these, *options, their_indices=their_indices: (
+                        self._update([first, *others], of_these, their_indices, *options)
                     ),
-                    args=(gradient, rate, scale),
+                    args=(others, of_these, rate, scale),
                     group=False,
                 )
 
@@ -256,7 +266,7 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
             update()
 
     def _update(self, variables, gradients, indices, learning_rate, scale):
-        """Updates variables, each in one pass; one in bfloat16 or float16 by its float32 copy."""
+        """Updates variables in one pass; those in bfloat16 or float16 by their float32 copies."""
         updates = []
         for variable, gradient, index in zip(variables, gradients, indices):
             weight = variable
@@ -265,28 +275,28 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
                 # A weight that is not the rounded copy was assigned, for example from a file.
                 is_current = tf.equal(tf.cast(weight, variable.dtype), variable)
                 weight.assign(tf.where(is_current, weight, tf.cast(variable, tf.float32)))
-            multiplier = self._multipliers[index]
-            rate = learning_rate if multiplier == 1.0 else learning_rate * multiplier
             slots = self._means[index].value, self._squares[index].value
             decay = self.weight_decay_rate if self._is_decayed[index] else None
-            gradient = tf.cast(gradient, weight.dtype)
-            updates.append(AdamUpdate(weight, *slots, gradient, rate, decay))
-        self.update_weights(updates, scale)
+            updates.append(AdamUpdate(weight, *slots, gradient, self._multipliers[index], decay))
+        self.update_weights(updates, learning_rate, scale)
         for variable, update in zip(variables, updates):
             if update.variable is not variable:
                 variable.assign(tf.cast(update.variable, variable.dtype))
 
-    def update_weights(self, updates: list[AdamUpdate], gradient_scale: tf.Tensor | None) -> None:
+    def update_weights(
+        self, updates: list[AdamUpdate], learning_rate: tf.Tensor, gradient_scale: tf.Tensor | None
+    ) -> None:
         """Updates variables and their slots. A subclass has another rule.
 
         Args:
             updates: The variables with their slots and gradients.
+            learning_rate: A scalar; `rate_multiplier` of an update is a factor of it.
             gradient_scale: A scalar by which the gradients are to be multiplied, or None. It is
                 passed so that no scaled copy of a gradient is needed.
         """
         steps = self.iterations + 1 if self.bias_correction else None
         options = gradient_scale, self.beta_1, self.beta_2, self.epsilon, steps
-        adam_weight_decay_all(updates, *options)
+        adam_weight_decay_all(updates, learning_rate, *options)
 
     def get_config(self):
         config = super().get_config()
@@ -378,14 +388,24 @@ class LAMB(AdamWeightDecay):
             **kwargs,
         )
 
-    def update_weights(self, updates, gradient_scale):
+    def update_weights(self, updates, learning_rate, gradient_scale):
         for update in updates:
-            self._update_weight(*update, gradient_scale)
+            self._update_weight(*update, learning_rate, gradient_scale)
 
     def _update_weight(
-        self, variable, mean, square, gradient, learning_rate, weight_decay, gradient_scale
+        self,
+        variable,
+        mean,
+        square,
+        gradient,
+        rate_multiplier,
+        weight_decay,
+        learning_rate,
+        gradient_scale,
     ):
         dtype = variable.dtype
+        learning_rate = scaled_rate(learning_rate, rate_multiplier)
+        gradient = tf.cast(gradient, dtype)
         if gradient_scale is not None:
             gradient *= tf.cast(gradient_scale, dtype)
         m = mean.assign_add((1.0 - self.beta_1) * (gradient - mean))

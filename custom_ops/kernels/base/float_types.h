@@ -16,6 +16,9 @@ struct Float16 {
   uint16_t bits;
 };
 
+// The storage types as numbers, for lists of tensors of several types.
+enum class FloatType { kFloat32, kBFloat16, kFloat16 };
+
 // The T of arguments that a kernel of a GPU takes. Its launcher gets the element type as a number,
 // so pointers to elements are pointers to void.
 struct Gpu {};

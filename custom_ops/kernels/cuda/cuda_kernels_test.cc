@@ -12,6 +12,7 @@
 #include "custom_ops/kernels/dense/fused_gate.h"
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 
 namespace bert_tf {
 namespace testing {
@@ -458,8 +459,105 @@ void TestFewPlaces(bool causal, int64_t places, bool aligned) {
   Check(wrong == 0, context + std::to_string(wrong) + " wrong numbers");
 }
 
+// More tensors than one launch takes, with gradients of type T and in float32.
+template <typename T>
+void TestOptimizer(bool aligned, float steps) {
+  constexpr int kTensors = 130;
+  const std::string context = std::string("optimizer ") + TypeName<T>() +
+                              (aligned ? " aligned " : " ") + std::to_string(steps) + " steps ";
+  std::mt19937 random(8);
+  struct Values {
+    Numbers<float> x, m, v;
+  };
+  std::vector<Numbers<T>> halves;
+  std::vector<Numbers<float>> gradients;
+  std::vector<Values> old_values, cpu, gpu[2];
+  std::vector<FloatTensor> tensors;
+  double squares = 0.0;
+  for (int i = 0; i < kTensors; ++i) {
+    const int64_t count = i == 60 ? 9001 : i == 61 ? 4096 : i % 7;
+    halves.emplace_back(count, aligned, random, 1.0f);
+    gradients.emplace_back(count, aligned, random, 1.0f);
+    old_values.push_back({{count, aligned, random, 1.0f},
+                          {count, aligned, random, 0.1f},
+                          {count, aligned, random, 0.01f, 1.0f}});
+    for (auto* values : {&cpu, &gpu[0], &gpu[1]}) {
+      values->push_back({{count, aligned}, {count, aligned}, {count, aligned}});
+    }
+    gpu[0][i] = old_values[i];  // in place
+  }
+  for (int i = 0; i < kTensors; ++i) {
+    const bool is_half = i % 3 > 0;
+    const int64_t count = halves[i].size();
+    if (is_half) {
+      tensors.push_back({halves[i].data(), count, static_cast<FloatType>(kType<T>)});
+    } else {
+      tensors.push_back({gradients[i].data(), count});
+    }
+    for (int64_t e = 0; e < count; ++e) {
+      squares += std::pow(is_half ? halves[i][e] : gradients[i][e], 2.0);
+    }
+  }
+  if (!aligned) gradients[60].data()[7777] = NAN;
+  Numbers<float> decays(kTensors, true, random, 0.01f);
+  Numbers<float> learning_rates(kTensors, true, random, 0.01f);
+  const float scale = 0.5f;
+  const auto args_of = [&](std::vector<Values>& from, std::vector<Values>& to) {
+    AdamWeightDecayArgs args;
+    for (int i = 0; i < kTensors; ++i) {
+      args.tensors.push_back({tensors[i], from[i].x.data(), from[i].m.data(), from[i].v.data(),
+                              to[i].x.data(), to[i].m.data(), to[i].v.data()});
+    }
+    args.learning_rates = learning_rates.data();
+    args.weight_decays = decays.data();
+    args.gradient_scale = &scale;
+    args.steps = &steps;
+    args.beta_1 = 0.9f;
+    args.beta_2 = 0.999f;
+    args.epsilon = 1e-6f;
+    return args;
+  };
+  AdamWeightDecay(SerialParallel(), args_of(old_values, cpu));
+  InBothOrders([&](int run) {
+    return BertTfCudaAdamWeightDecay(0, args_of(run == 0 ? gpu[0] : old_values, gpu[run]), nullptr);
+  });
+  // The CPU's correction of the bias subtracts numbers close to 1.
+  const double tolerance = steps > 0.0f ? 1e-4 : 1e-6;
+  for (int i = 0; i < kTensors; ++i) {
+    if (!aligned && i == 60) {
+      Check(std::isnan(gpu[0][i].x[7777]) && std::isnan(cpu[i].x[7777]), context + "NaN");
+      for (Values* values : {&cpu[i], &gpu[0][i], &gpu[1][i]}) {
+        values->x.data()[7777] = values->m.data()[7777] = values->v.data()[7777] = 0.0f;
+      }
+    }
+    CheckNear(gpu[0][i].x, cpu[i].x, tolerance, context + "variable");
+    CheckNear(gpu[0][i].m, cpu[i].m, 1e-6, context + "m");
+    CheckNear(gpu[0][i].v, cpu[i].v, 1e-6, context + "v");
+    Check(SameBits(gpu[0][i].x, gpu[1][i].x) && SameBits(gpu[0][i].m, gpu[1][i].m) &&
+              SameBits(gpu[0][i].v, gpu[1][i].v),
+          context + "orders of threads");
+  }
+  float norms[2];
+  InBothOrders([&](int run) {
+    std::vector<float> scratch(NumBlocks(tensors), NAN);
+    return BertTfCudaGlobalNorm(0, {tensors, scratch.data(), &norms[run]}, nullptr);
+  });
+  if (aligned) {
+    const double norm = std::sqrt(squares);
+    Check(std::fabs(norms[0] - norm) <= 2e-7 * norm, context + "norm");
+    Check(norms[0] == norms[1], context + "orders of threads of the norm");
+  } else {
+    Check(std::isnan(norms[0]) && std::isnan(norms[1]), context + "a norm of NaN");
+  }
+}
+
 template <typename T>
 void TestAll() {
+  for (float steps : {0.0f, 1.0f, 1000.0f}) {
+    TestOptimizer<T>(true, steps);
+    TestOptimizer<T>(false, steps);
+  }
+
   for (bool approximate : {false, true}) {
     TestBiasGelu<T>(70, 264, approximate, true);
     TestBiasGelu<T>(33, 257, approximate, true);

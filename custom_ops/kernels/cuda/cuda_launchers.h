@@ -1,8 +1,9 @@
 // The GPU kernels as functions of an element type, the arguments of the CPU kernels with pointers
 // into GPU memory, and a stream. They queue the work and return immediately: 0, or the cudaError_t
-// of the launch. fused_bias_gelu.h, fused_gate.h, fused_residual_layer_norm.h and
-// varlen_attention.h describe the formulas, which arguments may be null, and which outputs may be
-// computed in place. They have C names, with which benchmarks/cuda_kernels/launchers.py calls them.
+// of the launch. adam_weight_decay.h, fused_bias_gelu.h, fused_gate.h, fused_residual_layer_norm.h
+// and varlen_attention.h describe the formulas, which arguments may be null, and which outputs may
+// be computed in place. They have C names, with which benchmarks/cuda_kernels/launchers.py calls
+// them.
 //
 // The order of sums over rows depends only on the sizes and on whether the tensors are aligned to
 // 16 bytes. There are no atomics, so the results on GPUs of the same architecture have the same
@@ -20,6 +21,7 @@
 #include "custom_ops/kernels/dense/fused_gate.h"
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
+#include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 
 namespace bert_tf {
 
@@ -120,5 +122,9 @@ int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionGradArgs
 // `distances` is 2 M + 1, or 0 without a distance bias.
 int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads, int64_t num_sequences,
                                              int64_t distances);
+
+// The tensors have their own types, so `type` is not used.
+int BertTfCudaAdamWeightDecay(int type, const bert_tf::AdamWeightDecayArgs& args, void* stream);
+int BertTfCudaGlobalNorm(int type, const bert_tf::GlobalNormArgs& args, void* stream);
 
 }  // extern "C"

@@ -5,9 +5,6 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
-constexpr int64_t kBlock = 4096;  // elements of a unit of work
-constexpr int64_t kCyclesPerElement = 4;
-
 BERT_TF_INLINE Vec Sqrt(Vec v) {
 #if defined(__AVX512F__)
   return (Vec)_mm512_sqrt_ps((__m512)v);
@@ -21,34 +18,53 @@ BERT_TF_INLINE Vec Sqrt(Vec v) {
 #endif
 }
 
+// Returns function(pointer to the elements of the tensor).
+template <typename Function>
+BERT_TF_INLINE auto WithType(const FloatTensor& tensor, const Function& function) {
+  switch (tensor.type) {
+    case FloatType::kBFloat16:
+      return function(static_cast<const BFloat16*>(tensor.data));
+    case FloatType::kFloat16:
+      return function(static_cast<const Float16*>(tensor.data));
+    default:
+      return function(static_cast<const float*>(tensor.data));
+  }
+}
+
 }  // namespace
 
-void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args) {
-  const int64_t units = CeilDivide(args.count, kBlock);
-  parallel.For(units, kBlock * kCyclesPerElement, [&args](int64_t begin, int64_t end) {
-    const int64_t first = begin * kBlock;
-    const int64_t last = Smaller(end * kBlock, args.count);
-    const Vec rest_1 = Broadcast(1.0f - args.beta_1);
-    const Vec rest_2 = Broadcast(1.0f - args.beta_2);
-    const Vec scale = Broadcast(args.gradient_scale);
-    const Vec epsilon = Broadcast(args.epsilon);
-    const Vec step = Broadcast(args.step);
-    const Vec decay = Broadcast(args.decay);
-    const float* const gradient = args.gradient + first;
-    float* const variable = args.variable + first;
-    float* const mean = args.m + first;
-    float* const square = args.v + first;
-    ForVectors(last - first, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
-      const Vec g = scale * Load(gradient + j, lanes);
-      Vec m = Load(mean + j, lanes);
-      Vec v = Load(square + j, lanes);
+void UpdateElements(const AdamWeightDecayArgs& args, const AdamTensor& tensor, float step,
+                    float decay, int64_t begin, int64_t end) {
+  const Vec rest_1 = Broadcast(1.0f - args.beta_1);
+  const Vec rest_2 = Broadcast(1.0f - args.beta_2);
+  const Vec scale = Broadcast(*args.gradient_scale);
+  const Vec epsilon = Broadcast(args.epsilon);
+  const Vec steps = Broadcast(step);
+  const Vec decays = Broadcast(decay);
+  WithType(tensor.gradient, [&](const auto* gradient) {
+    ForVectors(end - begin, [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA {
+      const int64_t i = begin + j;
+      const Vec g = scale * Load(gradient + i, lanes);
+      Vec m = Load(tensor.m + i, lanes);
+      Vec v = Load(tensor.v + i, lanes);
       m += rest_1 * (g - m);
       v += rest_2 * (g * g - v);
-      Store(mean + j, m, lanes);
-      Store(square + j, v, lanes);
-      const Vec x = Load(variable + j, lanes);
-      Store(variable + j, x - (step * m / (Sqrt(v) + epsilon) + decay * x), lanes);
+      Store(tensor.new_m + i, m, lanes);
+      Store(tensor.new_v + i, v, lanes);
+      const Vec x = Load(tensor.variable + i, lanes);
+      Store(tensor.new_variable + i, x - (steps * m / (Sqrt(v) + epsilon) + decays * x), lanes);
     });
+  });
+}
+
+float SumOfSquares(const FloatTensor& tensor, int64_t begin, int64_t end) {
+  return WithType(tensor, [&](const auto* data) {
+    Vec sums[kAccumulators] = {};
+    ForVectors(end - begin, [&](auto lanes, int64_t j, int k) BERT_TF_INLINE_LAMBDA {
+      const Vec x = Load(data + begin + j, lanes);
+      sums[k] += x * x;
+    });
+    return ReduceAdd(sums);
   });
 }
 
