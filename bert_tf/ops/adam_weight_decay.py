@@ -135,21 +135,28 @@ def global_norm(gradients: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _as_native_types(gradients: Iterable[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the gradients in dtypes that the native ops read, without superfluous casts.
+    """Returns the gradients in dtypes that the native ops read, before casts to float32."""
+    types = native.FLOAT_TYPES
+    return [
+        _before_cast(gradient if gradient.dtype in types else tf.cast(gradient, tf.float32))
+        for gradient in gradients
+    ]
 
-    Under mixed precision, the gradient of a float32 variable is a low-precision tensor that was
-    cast to float32. The ops read that tensor, so in a graph nothing computes the cast.
+
+def _before_cast(gradient: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor that a graph casts to this float32 gradient, or the gradient.
+
+    Under mixed precision, gradients of float32 variables are such casts. The native ops read the
+    low-precision tensors, which are half as large, and nothing computes the casts.
     """
-    found = []
-    for gradient in gradients:
-        if gradient.dtype not in native.FLOAT_TYPES:
-            gradient = tf.cast(gradient, tf.float32)
-        if tf.is_symbolic_tensor(gradient) and gradient.op.type == "Cast":
-            source = gradient.op.inputs[0]
-            if gradient.dtype == tf.float32 and source.dtype in native.FLOAT_TYPES:
-                gradient = source
-        found.append(gradient)
-    return found
+    source, is_cast = gradient, False
+    while not is_cast and tf.is_symbolic_tensor(source):
+        if source.op.type not in ("Cast", "Identity", "IdentityN"):
+            break
+        is_cast = source.op.type == "Cast"
+        source = source.op.inputs[source.value_index]
+    is_exact = gradient.dtype == tf.float32 and source.dtype in native.FLOAT_TYPES
+    return source if is_exact else gradient
 
 
 def _update_in_stock_ops(update, learning_rate, gradient_scale, beta_1, beta_2, epsilon, steps):

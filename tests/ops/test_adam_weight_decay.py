@@ -143,7 +143,7 @@ def test_nothing_computes_the_cast_of_a_gradient(backend):
     def step(x):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.cast(variable, tf.bfloat16) * x)
-        gradient = tape.gradient(loss, variable)
+        gradient = tf.identity(tape.gradient(loss, variable))
         assert gradient.dtype == tf.float32
         norm = global_norm([gradient])
         adam_weight_decay_all(
