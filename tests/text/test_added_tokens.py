@@ -157,6 +157,7 @@ def test_in_a_saved_model(both, tmp_path):
     assert received.numpy().tolist() == tokenizer(INSERTED)["token_ids"].numpy().tolist()
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_older_files(tmp_path):
     """`added_tokens.json`, the only place of the ids in checkpoints of transformers 4."""
     added = {"[CLS]": 2, "[E1]": len(PIECES) + 1, "a-b": len(PIECES)}
@@ -174,6 +175,7 @@ def test_older_files(tmp_path):
         BertTokenizer.from_pretrained(tmp_path)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_definition_and_other_files_of_added_tokens(tmp_path):
     definition = bpe_definition(test_families.MERGES)
     size = len(definition["model"]["vocab"])

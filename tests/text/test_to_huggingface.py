@@ -10,6 +10,8 @@ from bert_tf.text import SubwordTokenizer
 from bert_tf.text.unicode_tables import HUGGING_FACE
 from tests.text.subwords import unigram_definition
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 TEXTS = [
     "The good film.",
     "",

@@ -8,6 +8,8 @@ from bert_tf.inputs.masking import mask_tokens
 from bert_tf.text import BertTokenizer, SubwordTokenizer, whole_word_units
 from tests.text.subwords import bpe_definition, gemma_definition, unigram_definition
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 TOKENIZER = BertTokenizer(
     [
         "[PAD]",
