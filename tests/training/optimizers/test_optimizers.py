@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertPretrainer
+from bert_tf import BertBackbone, BertPretrainer, ops
 from bert_tf.errors import UserError
 from bert_tf.training import LAMB, AdamWeightDecay
 from bert_tf.training.optimizers import adam_weight_decay
@@ -105,6 +105,20 @@ def test_each_variable_of_a_model_gets_its_rate(tiny_config):
         np.testing.assert_allclose(
             old - variable.numpy(), 0.01 * 0.5 ** (3 - depth), rtol=1e-3, err_msg=variable.path
         )
+
+
+@pytest.mark.skipif(ops.active_backend() != "native", reason="needs the native ops")
+def test_a_step_is_one_operation_for_all_variables(tiny_config):
+    variables = BertPretrainer(BertBackbone(tiny_config)).trainable_variables
+    optimizer = AdamWeightDecay(0.01, layer_decay=0.5)
+    optimizer.build(variables)
+    specs = [tf.TensorSpec(variable.shape, tf.float32) for variable in variables]
+    step = tf.function(lambda *gradients: optimizer.apply(list(gradients), variables))
+    types = [
+        operation.type for operation in step.get_concrete_function(*specs).graph.get_operations()
+    ]
+    assert types.count("BertTf>AdamWeightDecay") == types.count("BertTf>GlobalNorm") == 1
+    assert "ResourceApplyAdam" not in types and "L2Loss" not in types
 
 
 def test_wrong_layer_decay():
