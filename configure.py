@@ -95,28 +95,6 @@ def best_instruction_set(cpu_info: str | None = None, machine: str | None = None
     return [name for name, needed in X86_64_SETS.items() if needed <= flags][-1]
 
 
-def find_cuda_home() -> Path | None:
-    """The CUDA toolkit that CUDA_HOME names, for the GPU kernels; None where it names none.
-
-    Raises:
-        RuntimeError: there is no nvcc or no static CUDA runtime in it.
-    """
-    value = os.environ.get("CUDA_HOME")
-    if not value:
-        return None
-    home = Path(value)
-    found = (home / "bin" / "nvcc").is_file() and any(
-        (home / folder / "libcudart_static.a").is_file() for folder in ("lib64", "lib")
-    )
-    if not found:
-        raise RuntimeError(
-            "Expected CUDA_HOME to name a CUDA toolkit, 12 or 13, with bin/nvcc and "
-            f"lib64/libcudart_static.a. Received: CUDA_HOME={value!r}. Unset it to build without "
-            "the GPU kernels."
-        )
-    return home
-
-
 def bazel_flags(
     python_path: str | None = None, foreign_tensorflow: Path | None = None
 ) -> list[str]:
@@ -175,7 +153,6 @@ def _quoted(flag: str) -> str:
 
 if __name__ == "__main__":
     try:
-        find_cuda_home()
         changed = write_bazelrc_user()
     except RuntimeError as error:
         sys.exit(f"configure.py: {error}")

@@ -9,13 +9,14 @@ minor version of TensorFlow: they are put into a folder with its name, so one be
 them for several versions:
 
     _bert_tf_kernels.so
-    tensorflow_2.21/_bert_tf_ops.so, _bert_tf_xla.so, _build_info.json
+    tensorflow_2.21/_bert_tf_ops.so, _bert_tf_gpu_ops.so, _build_info.json
+    tensorflow_2.21/_bert_tf_xla.so, _bert_tf_gpu_xla.so
 
 Everything means the kernels for every instruction set, and XLA's lowerings, which take longer to
 compile than all else and serve only `jit_compile=True`. `--for_this_machine` leaves out what this
 machine does not run, and the lowerings; a folder that has everything gets everything again.
 
-Where CUDA_HOME names a CUDA toolkit, the GPU kernels are built too.
+No CUDA toolkit is needed: NVRTC compiles the GPU kernels where they run.
 """
 
 from __future__ import annotations
@@ -34,10 +35,8 @@ import configure  # noqa: E402
 from custom_ops.foreign_tensorflow import unpack_tensorflow  # noqa: E402
 
 KERNELS = ("kernels:_bert_tf_kernels.so",)
-OPS = ("ops:_bert_tf_ops.so", "ops:_build_info.json")
-XLA = ("xla:_bert_tf_xla.so",)
-GPU = ("ops:_bert_tf_gpu_ops.so", "ops:_gpu_build_info.json")
-GPU_XLA = ("xla:_bert_tf_gpu_xla.so",)
+OPS = ("ops:_bert_tf_ops.so", "ops:_bert_tf_gpu_ops.so", "ops:_build_info.json")
+XLA = ("xla:_bert_tf_xla.so", "xla:_bert_tf_gpu_xla.so")
 
 
 def version_folder(tensorflow_version: str) -> str:
@@ -62,7 +61,7 @@ def build(
             XLA's lowerings, unless the folder has lowerings.
 
     Raises:
-        RuntimeError: no TensorFlow is installed here, or CUDA_HOME names no CUDA toolkit.
+        RuntimeError: no TensorFlow is installed here.
         subprocess.CalledProcessError: Bazel has failed, and has printed why.
     """
     bazel = configure.find_bazel()
@@ -80,13 +79,7 @@ def build(
         targets = _targets(with_xla=configure.has_xla_headers())
     if not configure.has_xla_headers():
         print("This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow.")
-    # One after the other: what is compiled with --config=cuda is not shared with other builds.
-    for config, of_gpu in (([], False), (["--config=cuda"], True)):
-        labels = [
-            f"//custom_ops/{label}" for _, label in targets if (label in GPU + GPU_XLA) == of_gpu
-        ]
-        if labels:
-            _run([bazel, "build", *config, *flags, *labels])
+    _run([bazel, "build", *flags, *(f"//custom_ops/{label}" for _, label in targets)])
     answer = _run([bazel, "info", *flags, "bazel-bin"], stdout=subprocess.PIPE, text=True)
     built = Path(answer.stdout.strip()) / "custom_ops"
     folder = target / version_folder(configure.find_tensorflow()[0])
@@ -100,8 +93,6 @@ def build(
 def _targets(with_xla: bool) -> list[tuple[str, str]]:
     """Each file relative to the target folder, and its Bazel label below //custom_ops/."""
     labels = OPS + (XLA if with_xla else ())
-    if configure.find_cuda_home() is not None:
-        labels += GPU + (GPU_XLA if with_xla else ())
     folder = version_folder(configure.find_tensorflow()[0])
     return [
         *((label.split(":")[1], label) for label in KERNELS),

@@ -1,135 +1,167 @@
-r"""Compiles the CUDA kernels with nvcc, without Bazel, and prints their registers as a table.
+r"""Compiles the GPU kernels with NVRTC, as a GPU gets them, and prints their registers as a table.
 
-    python benchmarks/cuda_kernels/build.py
-    python benchmarks/cuda_kernels/build.py --architectures sm_80 sm_90 --source=fused_bias_gelu
+    python -m benchmarks.cuda_kernels.build
+    python -m benchmarks.cuda_kernels.build --architectures sm_80 sm_90 --source=fused_bias_gelu
 
-Needs nvcc 12 or 13, in $CUDA_HOME/bin or on PATH, but no GPU. The exit status is 1 if a kernel
-spills registers or does not compile, and 2 if there is no nvcc. This tool does not build the
-library that TensorFlow loads; Bazel does: `make ops CUDA_HOME=...`.
+Needs bert_tf/ops/_bert_tf_kernels.so (`make ops`) and NVRTC (`pip install nvidia-cuda-nvrtc-cu12`,
+or a CUDA toolkit on LD_LIBRARY_PATH), but no GPU. The exit status is 1 if a kernel keeps data in
+local memory, as it does when registers spill, or does not compile, and 2 if something is missing.
 """
 
 import argparse
+import ctypes
 import dataclasses
 import os
 import pathlib
-import re
 import shutil
-import subprocess
+import struct
 import sys
-import tempfile
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-SOURCES = {
-    path.name.removesuffix(".cu.cc"): str(path)
-    for path in sorted(ROOT.glob("custom_ops/kernels/*/*.cu.cc"))
-}
-# The same flags are in custom_ops/kernels/BUILD.
-NVCC_FLAGS = ("-x", "cu", "-std=c++17", "-O3", "--extended-lambda", "--expt-relaxed-constexpr")
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
-
-# The output of `-Xptxas -v` for one kernel.
-_ENTRY = re.compile(
-    r"Compiling entry function '(?P<name>\S+)' for '(?P<architecture>\S+)'.*?"
-    r"(?P<spill_stores>\d+) bytes spill stores, (?P<spill_loads>\d+) bytes spill loads.*?"
-    r"Used (?P<registers>\d+) registers",
-    re.DOTALL,
+LIBRARY = ROOT / "bert_tf" / "ops" / "_bert_tf_kernels.so"
+SOURCES = sorted(
+    path.name.removesuffix(".cu.cc") for path in ROOT.glob("custom_ops/kernels/*/*.cu.cc")
 )
-# What a demangled name is shown without.
-_SCOPES = re.compile(r"\(anonymous namespace\)::|bert_tf::|cuda::|void ")
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
+NVRTC = ("libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so")
+
+# Of the attributes in a section .nv.info.KERNEL: format, number, and what follows.
+_FRAME_SIZE, _PARAMETER, _REGISTERS = 0x11, 0x17, 0x2F
+_WITH_SIZE = 4  # a format: two bytes of size, then the value; all others have two bytes of value
+
+
+class Missing(Exception):
+    """Something that is needed is missing on this machine."""
 
 
 class CompilationFailed(Exception):
-    """nvcc failed; the text is its messages."""
+    """NVRTC failed; the text is its message."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What ptxas reports for one kernel."""
+    """A kernel in the machine code of an architecture."""
 
     name: str  # with its template arguments, such as `ForwardKernel<BFloat16, 64, true>`
     architecture: str
     registers: int  # per thread
-    spill_bytes: int  # per thread, to and from local memory
+    frame_bytes: int  # of local memory per thread
+    parameter_bytes: tuple[int, ...]
+    cubin: bytes = dataclasses.field(repr=False)
+
+
+def open_library(path: pathlib.Path = LIBRARY) -> ctypes.CDLL:
+    """Opens the launchers, and NVRTC, which they look for.
+
+    Raises:
+        Missing: If there is no such file, or no NVRTC.
+    """
+    if not path.is_file():
+        raise Missing(f"{path}: make ops")
+    found = [
+        str(file) for folder in sys.path for file in pathlib.Path(folder).glob("nvidia/*/lib/*")
+        if file.name in NVRTC
+    ]  # fmt: skip
+    for name in (*sorted(found), *NVRTC):
+        try:
+            ctypes.CDLL(name)
+            break
+        except OSError:
+            continue
+    else:
+        raise Missing("NVRTC: pip install nvidia-cuda-nvrtc-cu12")
+    library = ctypes.CDLL(str(path.resolve()))
+    library.BertTfCudaKernel.restype = library.BertTfCudaError.restype = ctypes.c_char_p
+    return library
+
+
+def descriptions(library: ctypes.CDLL) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Returns the source, the name and the sizes of the parameters of each kernel."""
+    kernels = []
+    while text := library.BertTfCudaKernel(len(kernels)):
+        source, name, *sizes = text.decode().split("\n")
+        source = pathlib.Path(source).name.removesuffix(".cu.cc")
+        kernels.append((source, name, tuple(map(int, sizes))))
+    return kernels
+
+
+def compile_kernels(library: ctypes.CDLL, source: str, architecture: str) -> list[Kernel]:
+    """Compiles the kernels of a source for an architecture, such as `sm_90`.
+
+    Raises:
+        CompilationFailed: If NVRTC fails.
+    """
+    kernels = []
+    for index, (of_source, name, _) in enumerate(descriptions(library)):
+        if of_source == source:
+            cubin = compile_kernel(library, index, architecture)
+            kernels.append(Kernel(name, architecture, *read_cubin(cubin), cubin))
+    return kernels
+
+
+def compile_kernel(library: ctypes.CDLL, index: int, architecture: str) -> bytes:
+    """Compiles one of the `descriptions`, or gets it from the cache."""
+    code, size = ctypes.c_void_p(), ctypes.c_int64()
+    capability = int(architecture.removeprefix("sm_"))
+    if library.BertTfCudaCompile(index, capability, ctypes.byref(code), ctypes.byref(size)):
+        raise CompilationFailed(library.BertTfCudaError().decode())
+    return ctypes.string_at(code, size.value)
+
+
+def read_cubin(cubin: bytes) -> tuple[int, int, tuple[int, ...]]:
+    """Returns the registers, the bytes of local memory and the sizes of parameters of a kernel.
+
+    The code is an ELF file with one kernel.
+    """
+    registers, frame_bytes, sizes = 0, 0, {}
+    for name, content in _sections(cubin):
+        if name.startswith(".nv.info"):
+            for number, value in _attributes(content):
+                if number == _FRAME_SIZE:
+                    frame_bytes = max(frame_bytes, struct.unpack("<II", value)[1])
+                elif number == _REGISTERS:
+                    registers = max(registers, struct.unpack("<II", value)[1])
+                elif number == _PARAMETER:
+                    _, ordinal, _, flags = struct.unpack("<IHHI", value)
+                    sizes[ordinal] = flags >> 18
+    return registers, frame_bytes, tuple(sizes[i] for i in sorted(sizes))
+
+
+def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yields the names and the contents of the sections of a 64-bit ELF file."""
+    (start,) = struct.unpack_from("<Q", elf, 0x28)
+    entry, count, names_at = struct.unpack_from("<HHH", elf, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", elf, start + entry * i) for i in range(count)]
+    _, _, _, _, offset, size, *_ = headers[names_at]
+    names = elf[offset : offset + size]
+    for name, kind, _, _, offset, size, *_ in headers:
+        content = b"" if kind == 8 else elf[offset : offset + size]  # 8: occupies no space
+        yield names[name : names.index(b"\0", name)].decode(), content
+
+
+def _attributes(content: bytes) -> Iterator[tuple[int, bytes]]:
+    place = 0
+    while place < len(content):
+        form, number, size = struct.unpack_from("<BBH", content, place)
+        place += 4
+        if form == _WITH_SIZE:
+            yield number, content[place : place + size]
+            place += size
 
 
 def find_program(name: str) -> str | None:
-    """Returns the path of a program such as nvcc in $CUDA_HOME/bin or on PATH, or None."""
+    """Returns the path of a program such as nvdisasm in $CUDA_HOME/bin or on PATH, or None."""
     home = os.environ.get("CUDA_HOME")
     return (home and shutil.which(name, path=f"{home}/bin")) or shutil.which(name)
 
 
-def build(nvcc: str, architecture: str, library: pathlib.Path) -> None:
-    """Compiles all kernels into one shared library.
-
-    `architecture` is a value of nvcc's -arch, such as `sm_90`.
-    """
-    toolkit = pathlib.Path(nvcc).resolve().parent.parent
-    folders = [f"-L{toolkit / name}" for name in ("lib64", "lib") if (toolkit / name).is_dir()]
-    flags = ["-Xcompiler", "-fPIC", "-shared", "-cudart", "static", "--threads=0", *folders]
-    command = _command(nvcc, architecture, *flags, *SOURCES.values(), "-o", str(library))
-    subprocess.run(command, check=True)
-
-
-def compile_kernels(
-    nvcc: str, name: str, architecture: str, directory: pathlib.Path
-) -> list[Kernel]:
-    """Compiles one of `SOURCES`, with warnings as errors, and returns what ptxas reports.
-
-    The machine code remains in `directory` (`cubin_of`).
-
-    Raises:
-        CompilationFailed: If nvcc fails; with the end of its messages.
-    """
-    flags = ["-Xptxas", "-v", "-Werror", "all-warnings", "--keep", f"--keep-dir={directory}", "-c"]
-    target = str(directory / f"{name}_{architecture}.o")
-    command = _command(nvcc, architecture, *flags, SOURCES[name], "-o", target)
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise CompilationFailed(result.stderr[-4000:])
-    return read_report(result.stderr)
-
-
-def cubin_of(name: str, directory: pathlib.Path) -> pathlib.Path:
-    """Returns the file that `compile_kernels` leaves, with the machine code of a source."""
-    (cubin,) = directory.glob(f"{name}.*.cubin")
-    return cubin
-
-
-def _command(nvcc: str, architecture: str, *arguments: str) -> list[str]:
-    return [nvcc, *NVCC_FLAGS, f"-I{ROOT}", f"-arch={architecture}", *arguments]
-
-
-def read_report(text: str) -> list[Kernel]:
-    """Parses the output of `nvcc -Xptxas -v`."""
-    entries = list(_ENTRY.finditer(text))
-    names = demangled([entry["name"] for entry in entries])
-    return [
-        Kernel(
-            name,
-            entry["architecture"],
-            int(entry["registers"]),
-            int(entry["spill_stores"]) + int(entry["spill_loads"]),
-        )
-        for entry, name in zip(entries, names)
-    ]
-
-
-def demangled(names: list[str]) -> list[str]:
-    """Demangles C++ names with c++filt of binutils, if it is installed."""
-    if names and shutil.which("c++filt"):
-        answer = subprocess.run(
-            ["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True
-        )
-        names = answer.stdout.splitlines()
-    return [_SCOPES.sub("", name).split("(")[0] for name in names]
-
-
 def resource_table(kernels: list[Kernel]) -> str:
-    """Formats the registers per thread as Markdown; spilled bytes follow a plus sign."""
+    """Formats the registers per thread as Markdown; bytes in local memory follow a plus sign."""
     architectures = list(dict.fromkeys(kernel.architecture for kernel in kernels))
     cells: dict[str, dict[str, str]] = {}
     for kernel in kernels:
-        spills = f" + {kernel.spill_bytes} bytes" if kernel.spill_bytes else ""
+        spills = f" + {kernel.frame_bytes} bytes" if kernel.frame_bytes else ""
         cells.setdefault(kernel.name, {})[kernel.architecture] = f"{kernel.registers}{spills}"
     lines = [
         "| registers | " + " | ".join(architectures) + " |",
@@ -156,25 +188,24 @@ def main() -> int:
         "--source", choices=SOURCES, help="The source file to compile. Default: all of them."
     )
     flags = parser.parse_args()
-    nvcc = find_program("nvcc")
-    if nvcc is None:
-        message = "cuda_kernels: this machine lacks nvcc: set CUDA_HOME or put it on PATH"
-        print(message, file=sys.stderr)
+    try:
+        library = open_library()
+    except Missing as missing:
+        print(f"cuda_kernels: this machine lacks {missing}", file=sys.stderr)
         return 2
     spilling = 0
-    with tempfile.TemporaryDirectory() as directory:
-        for name in (flags.source,) if flags.source else SOURCES:
-            kernels = []
-            for architecture in flags.architectures:
-                print(f"{name} for {architecture} ...", file=sys.stderr, flush=True)
-                try:
-                    kernels += compile_kernels(nvcc, name, architecture, pathlib.Path(directory))
-                except CompilationFailed as failure:
-                    print(failure, file=sys.stderr)
-                    return 1
-            print(f"{name}\n\n{resource_table(kernels)}\n", flush=True)
-            spilling += sum(kernel.spill_bytes > 0 for kernel in kernels)
-    print(f"{spilling} kernels spill registers")
+    for source in (flags.source,) if flags.source else SOURCES:
+        kernels = []
+        for architecture in flags.architectures:
+            print(f"{source} for {architecture} ...", file=sys.stderr, flush=True)
+            try:
+                kernels += compile_kernels(library, source, architecture)
+            except CompilationFailed as failure:
+                print(failure, file=sys.stderr)
+                return 1
+        print(f"{source}\n\n{resource_table(kernels)}\n", flush=True)
+        spilling += sum(kernel.frame_bytes > 0 for kernel in kernels)
+    print(f"{spilling} kernels use local memory")
     return 1 if spilling else 0
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.cuda_kernels.machine_code
     python -m benchmarks.cuda_kernels.machine_code --architecture=sm_80
 
-Needs nvcc and nvdisasm 12 or 13 (in $CUDA_HOME/bin or on PATH; on PyPI nvidia-cuda-nvcc and
+Needs what build.py needs and nvdisasm 12 or 13 (in $CUDA_HOME/bin or on PATH; on PyPI
 nvidia-cuda-nvdisasm), but no GPU. The exit status is 2 if one of them is missing.
 
 A kernel has one loop over tiles, which contains all products on the tensor cores (HMMA). The fast
@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from .build import compile_kernels, cubin_of, demangled, find_program
+from .build import Kernel, Missing, compile_kernels, find_program, open_library
 
 SOURCES = ("varlen_attention_forward", "varlen_attention_backward")
 _SECTION = re.compile(r"^\t\.section\t\.text\.(\w+)", re.MULTILINE)
@@ -41,12 +41,14 @@ class TileCost:
     general: int
 
 
-def count_instructions(nvdisasm: str, cubin: pathlib.Path) -> dict[str, TileCost]:
-    """Returns the cost of a tile by kernel, such as `ForwardKernel<BFloat16, 64, false>`."""
-    command = [nvdisasm, "--print-code", str(cubin)]
-    result = subprocess.run(command, check=True, capture_output=True, text=True)
-    costs = dict(read_machine_code(result.stdout))
-    return dict(zip(demangled(list(costs)), costs.values()))
+def count_instructions(nvdisasm: str, kernel: Kernel) -> TileCost | None:
+    """Returns the cost of a tile in a kernel, or None if the kernel has no products."""
+    with tempfile.TemporaryDirectory() as directory:
+        cubin = pathlib.Path(directory) / "kernel.cubin"
+        cubin.write_bytes(kernel.cubin)
+        command = [nvdisasm, "--print-code", str(cubin)]
+        result = subprocess.run(command, check=True, capture_output=True, text=True)
+    return next((cost for _, cost in read_machine_code(result.stdout)), None)
 
 
 def read_machine_code(text: str) -> Iterator[tuple[str, TileCost]]:
@@ -147,21 +149,22 @@ def main() -> int:
     )
     parser.add_argument("--architecture", default="sm_90", metavar="sm_XX", help="Default: sm_90.")
     architecture = parser.parse_args().architecture
-    nvcc, nvdisasm = find_program("nvcc"), find_program("nvdisasm")
-    if nvcc is None or nvdisasm is None:
-        missing = "nvcc" if nvcc is None else "nvdisasm"
-        message = f"machine_code: this machine lacks {missing}: set CUDA_HOME or put it on PATH"
-        print(message, file=sys.stderr)
+    nvdisasm = find_program("nvdisasm")
+    try:
+        library = open_library()
+        if nvdisasm is None:
+            raise Missing("nvdisasm: set CUDA_HOME or put it on PATH")
+    except Missing as missing:
+        print(f"machine_code: this machine lacks {missing}", file=sys.stderr)
         return 2
     print("| instructions per tile | fast | general | registers |\n|---|---:|---:|---:|")
-    with tempfile.TemporaryDirectory() as directory:
-        for source in SOURCES:
-            kernels = compile_kernels(nvcc, source, architecture, pathlib.Path(directory))
-            costs = count_instructions(nvdisasm, cubin_of(source, pathlib.Path(directory)))
-            registers = {kernel.name: kernel.registers for kernel in kernels}
-            for name, cost in costs.items():
+    for source in SOURCES:
+        for kernel in compile_kernels(library, source, architecture):
+            cost = count_instructions(nvdisasm, kernel)
+            if cost is not None:
                 print(
-                    f"| `{name}` | {cost.fast} | {cost.general} | {registers[name]} |", flush=True
+                    f"| `{kernel.name}` | {cost.fast} | {cost.general} | {kernel.registers} |",
+                    flush=True,
                 )
     return 0
 

@@ -26,8 +26,8 @@ def as_on_a_gpu(ops: str):
     """Ops without a GPU kernel use plain TensorFlow, although this machine has no GPU."""
     used = native.used_library
 
-    def used_on_a_gpu(runs_on_gpu=True):
-        return used(runs_on_gpu) if runs_on_gpu else None
+    def used_on_a_gpu(runs_on_gpu=True, op=None):
+        return used(runs_on_gpu, op) if runs_on_gpu else None
 
     with native.backend(ops), mock.patch.object(native, "used_library", used_on_a_gpu):
         yield

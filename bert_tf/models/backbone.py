@@ -358,7 +358,7 @@ class BertBackbone(InferenceKernels, keras.Model):
     def packs_tokens(self) -> bool:
         """Returns whether the model computes on real tokens only; see `padding_free`."""
         if self.padding_free == "auto":
-            return native.used_library() is not None
+            return native.used_library(op="varlen_attention") is not None
         return self.padding_free
 
     def padding_mask_of(self, inputs: dict) -> tf.Tensor:

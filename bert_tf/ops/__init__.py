@@ -28,7 +28,7 @@ from bert_tf.ops.fused_residual_layer_norm import (
     fused_residual_layer_norm,
     fused_residual_layer_norm_reference,
 )
-from bert_tf.ops.native import active_backend, backend, library
+from bert_tf.ops.native import active_backend, backend, describe, library
 from bert_tf.ops.philox import philox_uniform_bits
 from bert_tf.ops.quantized_attention import quantized_attention, quantized_attention_reference
 from bert_tf.ops.quantized_dense import (
@@ -53,6 +53,7 @@ __all__ = [
     "adam_weight_decay",
     "adam_weight_decay_reference",
     "backend",
+    "describe",
     "fused_bias_gelu",
     "fused_bias_gelu_reference",
     "fused_dense",

@@ -84,7 +84,7 @@ def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) ->
     """
     x, bias = float_tensors(x=x, bias=bias)
     check_shapes(x, bias=bias)
-    library = native.used_library()
+    library = native.used_library(op="fused_bias_gelu")
     if library is not None:
         return library.bert_tf_fused_bias_gelu(x, bias, approximate=bool(approximate))
     s = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)

@@ -52,7 +52,7 @@ def fused_gate(x: tf.Tensor, activation: str) -> tf.Tensor:
         )
     if x.shape.rank and (x.shape[-1] or 0) % 2:
         raise ValueError(f"`x` must have an even number of columns. Received: x.shape={x.shape}")
-    library = native.used_library()
+    library = native.used_library(op="fused_gate")
     if library is not None:
         return library.bert_tf_fused_gate(x, activation=activation)
     first, second = tf.split(tf.cast(x, tf.float32), 2, axis=-1)

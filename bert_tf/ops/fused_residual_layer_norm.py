@@ -85,7 +85,7 @@ def fused_residual_layer_norm(
     epsilon = float(epsilon)
     if not epsilon >= 0.0:
         raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
-    library = native.used_library(runs_on_gpu=not is_rms)
+    library = native.used_library(not is_rms, "fused_residual_layer_norm")
     if library is None:
         return _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed, is_rms)
     y, _, _ = library.bert_tf_fused_residual_layer_norm(

@@ -6,17 +6,20 @@ TensorFlow's C++ ABI is stable only within a minor version. That folder holds:
   _bert_tf_ops.so       The ops; _build_info.json says for what and with what it was built.
   _bert_tf_xla.so       Lets XLA compile the ops on a CPU, if this TensorFlow has the headers and
                         `make ops ALL=1` built it.
-  _bert_tf_gpu_ops.so   GPU kernels, if they were built (docs/performance/gpu.md).
+  _bert_tf_gpu_ops.so   The same for a GPU (docs/performance/gpu.md).
   _bert_tf_gpu_xla.so   Lets XLA compile them.
 They are loaded once per process, when an op is first used; those of the GPU only if one is visible.
 """
 
+import ctypes
 import dataclasses
+import importlib.util
 import logging
 import threading
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import tensorflow as tf
 
 _DIRECTORY = Path(__file__).resolve().parent
@@ -29,6 +32,7 @@ _XLA_LIBRARY_PATH = _FOLDER / "_bert_tf_xla.so"
 _GPU_LIBRARY_PATH = _FOLDER / "_bert_tf_gpu_ops.so"
 _GPU_XLA_LIBRARY_PATH = _FOLDER / "_bert_tf_gpu_xla.so"
 
+_FIRST_GPU = "GPU:0"
 _LEAST_COMPUTE_CAPABILITY = (8, 0)  # of the GPU kernels
 
 _logger = logging.getLogger("bert_tf")
@@ -40,9 +44,9 @@ class Loaded:
 
     library: ModuleType | None
     reason: str  # why the ops are used or not used
-    suits_auto: bool = False  # whether the backend "auto" uses the native ops
     has_xla_lowerings: bool = False
-    has_gpu_kernels: bool = False
+    sees_gpu: bool = False
+    has_gpu_kernels: bool = False  # and they run on the GPU that is visible
 
 
 _lock = threading.Lock()
@@ -70,8 +74,9 @@ def load() -> Loaded:
         with _lock:
             if loaded is None:
                 result = _try_load()
-                level = logging.INFO if result.suits_auto else logging.WARNING
-                chosen = "native" if result.suits_auto else "reference (stock TensorFlow)"
+                works = result.has_gpu_kernels if result.sees_gpu else result.library is not None
+                level = logging.INFO if works else logging.WARNING
+                chosen = "native" if works else "reference (stock TensorFlow)"
                 _logger.log(level, "bert_tf ops: %s, because %s.", chosen, result.reason)
                 loaded = result
     return loaded
@@ -89,16 +94,15 @@ def _try_load() -> Loaded:
     missing_xla = _load_addition(_XLA_LIBRARY_PATH)
     gpus = tf.config.get_visible_devices("GPU")
     if gpus:
-        # `auto` does not use the GPU kernels: under XLA, plain TensorFlow trains faster
-        # (docs/performance/gpu.md).
-        missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH)
-        # Loaded after the kernels, which the handlers of the lowerings call.
+        missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH) or _why_not_on_gpu(module)
         missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH)
         return Loaded(
             module,
-            f"a GPU is visible, and {missing or 'with XLA stock TensorFlow trains faster there'} "
-            f"(BERT_TF_OPS=native uses the native ops anyway)",
+            f"a GPU is visible, and {missing} (BERT_TF_OPS=native uses the native ops anyway)"
+            if missing
+            else "a GPU is visible, and its kernels run (`bert_tf.ops.describe()` says which)",
             has_xla_lowerings=not missing_xla,
+            sees_gpu=True,
             has_gpu_kernels=not missing,
         )
     xla = (
@@ -109,9 +113,37 @@ def _try_load() -> Loaded:
     return Loaded(
         module,
         f"{_LIBRARY_PATH.name} is built for TensorFlow {_MINOR_VERSION}; {xla}",
-        suits_auto=True,
         has_xla_lowerings=not missing_xla,
     )
+
+
+def _why_not_on_gpu(module: ModuleType) -> str:
+    """Runs a kernel on the first GPU; returns why it failed, or "" on success.
+
+    The kernel is compiled now, or read from the cache, so all that the kernels need is there.
+    """
+    _open_nvrtc()
+    x = np.linspace(-4, 4, 1024, dtype=np.float32).reshape(16, 64)
+    expected = x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            return ""  # a program in the style of TensorFlow 1
+        try:
+            with tf.device(_FIRST_GPU):
+                y = module.bert_tf_fused_bias_gelu(x, np.zeros(64, np.float32), approximate=True)
+                is_right = np.allclose(y.numpy(), expected, atol=1e-5)
+        except tf.errors.OpError as error:
+            return error.message.splitlines()[0]
+    return "" if is_right else "a kernel computes wrong numbers there"
+
+
+def _open_nvrtc() -> None:
+    """Opens the NVRTC that `pip install 'bert_tf[gpu]'` installs, where the ops look for it."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations if spec else ():
+        for path in sorted(Path(folder).glob("*/lib/libnvrtc.so.*")):
+            ctypes.CDLL(str(path))
+            return
 
 
 def _why_there_is_no_library() -> str:

@@ -30,6 +30,28 @@ BACKEND_VARIABLE = "BERT_TF_OPS"
 BACKENDS = ("auto", "native", "reference")
 FLOAT_TYPES = (tf.float32, tf.bfloat16, tf.float16)
 
+# The ops, and whether they have a GPU kernel.
+_OPS = {
+    "adam_weight_decay": False,
+    "fused_bias_gelu": True,
+    "fused_dense": False,
+    "fused_gate": True,
+    "fused_residual_layer_norm": True,
+    "quantized_attention": False,
+    "quantized_dense": False,
+    "varlen_attention": True,
+    "varlen_cross_attention": False,
+}
+# What `auto` uses on a GPU: the kernels that a measurement found to be faster than stock
+# TensorFlow, by op and mode, "graph" or "XLA" (docs/performance/gpu.md, "A training step"). The
+# kernels under XLA and `fused_gate` have not been measured.
+_H100_STEP = "with it a training step on an H100 took 66.5 ms instead of 201.1 ms"
+_FASTER_ON_GPU = {
+    ("fused_bias_gelu", "graph"): _H100_STEP,
+    ("fused_residual_layer_norm", "graph"): _H100_STEP,
+    ("varlen_attention", "graph"): _H100_STEP,
+}
+
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
 _scope: contextvars.ContextVar[str | None] = contextvars.ContextVar("backend", default=None)
@@ -49,31 +71,26 @@ def library() -> ModuleType | None:
     return (loading.loaded or loading.load()).library
 
 
-def used_library(runs_on_gpu: bool = True) -> ModuleType | None:
+def used_library(runs_on_gpu: bool = True, op: str | None = None) -> ModuleType | None:
     """Returns the module of the native ops, or None for an op that now uses its reference.
 
     Inside `tf.function` this is evaluated once, when the function is traced. With
     `jit_compile=True`, an op uses its reference unless its lowerings for XLA are built.
     `runs_on_gpu` is False for an op without a GPU kernel. If a GPU is visible, such an op uses the
     reference implementation even if the native ops are requested, because its tensors and variables
-    are on the GPU.
+    are on the GPU. `op` is the name of an op with a GPU kernel: "auto" uses the kernel if it was
+    measured to be faster. Without a name, the result says whether all ops use the library.
 
     Raises:
         RuntimeError: If the native ops are requested and are not available, or not under XLA.
         ValueError: If `BERT_TF_OPS` is none of "auto", "native" and "reference".
     """
-    requested = _scope.get() or os.environ.get(BACKEND_VARIABLE) or "auto"
-    if requested not in BACKENDS:
-        raise ValueError(
-            f"`{BACKEND_VARIABLE}` must be one of {', '.join(BACKENDS)}. "
-            f"Received: {BACKEND_VARIABLE}={requested!r}"
-        )
+    requested = _requested_backend()
     if requested == "reference":
         return None
     loaded = loading.loaded or loading.load()
-    lacks_lowerings = not loaded.has_xla_lowerings and is_traced_for_xla(
-        tf.compat.v1.get_default_graph()
-    )
+    is_for_xla = is_traced_for_xla(tf.compat.v1.get_default_graph())
+    lacks_lowerings = not loaded.has_xla_lowerings and is_for_xla
     if requested == "native":
         if loaded.library is None or lacks_lowerings:
             part, command = "ops", "make ops"
@@ -87,12 +104,75 @@ def used_library(runs_on_gpu: bool = True) -> ModuleType | None:
             )
         suits = runs_on_gpu or not tf.config.get_visible_devices("GPU")
     else:
-        suits = loaded.suits_auto and not lacks_lowerings and not is_on_tpu()
+        # On a GPU, what is traced with static shapes goes to XLA.
+        under_xla = is_for_xla or (loaded.sees_gpu and needs_static_shapes())
+        suits = not _why_not_native(loaded, op, runs_on_gpu, under_xla)
     return loaded.library if suits else None
 
 
+def _requested_backend() -> str:
+    requested = _scope.get() or os.environ.get(BACKEND_VARIABLE) or "auto"
+    if requested not in BACKENDS:
+        raise ValueError(
+            f"`{BACKEND_VARIABLE}` must be one of {', '.join(BACKENDS)}. "
+            f"Received: {BACKEND_VARIABLE}={requested!r}"
+        )
+    return requested
+
+
+def _why_not_native(
+    loaded: loading.Loaded, op: str | None, runs_on_gpu: bool, under_xla: bool
+) -> str:
+    """Returns why "auto" uses the reference implementation of an op, or "" if it does not."""
+    if loaded.library is None:
+        return loaded.reason
+    if is_on_tpu():
+        return "XLA compiles everything for a TPU"
+    if loaded.sees_gpu and not runs_on_gpu:
+        return "it has no GPU kernel"
+    if loaded.sees_gpu and not loaded.has_gpu_kernels:
+        return loaded.reason
+    if under_xla and not loaded.has_xla_lowerings:
+        return "its lowering for XLA is not built (`make ops ALL=1`)"
+    if loaded.sees_gpu and (op, "XLA" if under_xla else "graph") not in _FASTER_ON_GPU:
+        return "its GPU kernel was not measured there"
+    return ""
+
+
+def describe() -> str:
+    """Describes which implementation each op uses now, without and with XLA, and why.
+
+    Raises:
+        ValueError: If `BERT_TF_OPS` is none of "auto", "native" and "reference".
+
+    Example:
+        >>> with bert_tf.ops.backend("reference"):
+        ...     print(bert_tf.ops.describe())
+        Every op uses its reference implementation, because "reference" is requested.
+    """
+    requested = _requested_backend()
+    if requested == "reference":
+        return 'Every op uses its reference implementation, because "reference" is requested.'
+    loaded = loading.load()
+    lines = [f"The native ops: {loaded.reason}. Requested: {requested}."]
+    for op, runs_on_gpu in _OPS.items():
+        for mode in ("graph", "XLA"):
+            if requested == "auto":
+                why_not = _why_not_native(loaded, op, runs_on_gpu, mode == "XLA")
+            else:
+                why_not = "it has no GPU kernel" if loaded.sees_gpu and not runs_on_gpu else ""
+            if why_not == loaded.reason:
+                why_not = "see above"
+            why = why_not or (loaded.sees_gpu and _FASTER_ON_GPU.get((op, mode), ""))
+            lines.append(
+                f"{op}, {mode}: {'reference' if why_not else 'native'}"
+                + (f" ({why})" if why else "")
+            )
+    return "\n".join(lines)
+
+
 def use_native(runs_on_gpu: bool = True) -> bool:
-    """Returns whether `used_library` returns one."""
+    """Returns whether `used_library` returns one for all ops."""
     return used_library(runs_on_gpu) is not None
 
 

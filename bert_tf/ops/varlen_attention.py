@@ -243,7 +243,7 @@ def varlen_attention(
     has_distances = rule.distance_vectors is not None
     distances = native.distance_vector_tensors(qkv, rule) if has_distances else ([], [])
     has_blocks = rule.attended_blocks is not None
-    library = native.used_library(runs_on_gpu=not (has_distances or has_blocks))
+    library = native.used_library(not (has_distances or has_blocks), "varlen_attention")
     if rule.attended_rows is not None or (has_blocks and library is not None):
         qkv, rule = rule.rotate_packed(qkv, row_splits)
     dropout_rate, seed = native.dropout_arguments(dropout_rate, seed)

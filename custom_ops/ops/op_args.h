@@ -530,10 +530,11 @@ absl::Status Launch(absl::string_view op, Launcher launcher, Call* call, void* s
   constexpr int kType = std::is_same_v<T, BFloat16>  ? kBertTfBFloat16
                         : std::is_same_v<T, Float16> ? kBertTfFloat16
                                                      : kBertTfFloat32;
-  const int cuda_error = launcher(kType, args, stream);
-  if (cuda_error == 0) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("Launching ", op, " failed with CUDA error ", cuda_error, "."));
+  if (launcher(kType, args, stream) == 0) return absl::OkStatus();
+  const absl::string_view why = BertTfCudaError();
+  return absl::InternalError(absl::StrCat(
+      "The GPU kernel of ", op, " was not launched: ", why.empty() ? "invalid arguments" : why,
+      ". BERT_TF_OPS=reference computes the same with stock TensorFlow."));
 }
 
 }  // namespace bert_tf

@@ -24,6 +24,7 @@ def pytest_configure():
     visible = tf.config.get_visible_devices
     tf.config.get_visible_devices = lambda kind=None: [cpu] if kind == "GPU" else visible(kind)
     loading._unfit_gpu = lambda gpus: ""
+    loading._FIRST_GPU = "CPU:0"
     loading._XLA_LIBRARY_PATH = pathlib.Path("the emulated GPU's handlers have these names")
     path = pathlib.Path(os.environ["BERT_TF_EMULATED_GPU"])
     loading._GPU_LIBRARY_PATH = loading._GPU_XLA_LIBRARY_PATH = path

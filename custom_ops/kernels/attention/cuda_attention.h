@@ -194,12 +194,12 @@ struct GradArgs : Inputs<T> {
     SyncWarp();
     T* const results = d_qkv + this->QkvOffset(block.Row(), part, head);
     const auto store = [&](auto width) {
-      ForEachPack<kSize, width.value>(
+      ForEachPack<kSize, decltype(width)::value>(
           Lane(), kWarp, Thread() / kWarp * kWarpRows, kWarpRows, [&](int row, int column) {
             if (row >= count || column >= this->head_size) return;
-            Pack<T, width.value> pack;
+            Pack<T, decltype(width)::value> pack;
 #pragma unroll
-            for (int i = 0; i < width.value; ++i) {
+            for (int i = 0; i < decltype(width)::value; ++i) {
               Round(this->TurnedBack(rows + row * kRow, block.begin + row, column + i),
                     &pack.values[i]);
             }
@@ -277,6 +277,7 @@ dim3 Grid(const Inputs<T>& args) {
               static_cast<unsigned>(args.num_heads));
 }
 
+#ifndef __CUDACC_RTC__
 // Calls function(inputs, element, size, dropout) with the inputs of a launcher, if the kernels
 // support them. `element` is of type T, and the types of `size` and `dropout` hold the other
 // template arguments of the kernels.
@@ -313,6 +314,7 @@ int WithInputs(int type, const CudaAttentionInputs& call, const Function& functi
     return inputs.head_size <= 32 ? with_size(Int<32>{}) : with_size(Int<64>{});
   });
 }
+#endif  // __CUDACC_RTC__
 
 }  // namespace
 }  // namespace bert_tf::cuda

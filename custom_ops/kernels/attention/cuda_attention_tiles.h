@@ -147,11 +147,11 @@ BERT_TF_DEVICE void StoreRows(const float (&c)[kSize / 8][4], const float (&fact
   });
   SyncWarp();
   const auto store = [&](auto width) {
-    ForEachPack<kSize, width.value>(
+    ForEachPack<kSize, decltype(width)::value>(
         Lane(), kWarp, Thread() / kWarp * kWarpRows, kWarpRows, [&](int row, int column) {
           if (row < count && column < head_size) {
             StorePack(rows + row * stride + column,
-                      LoadPack<width.value>(tile + row * kRow + column));
+                      LoadPack<decltype(width)::value>(tile + row * kRow + column));
           }
         });
   };

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "custom_ops/kernels/attention/cuda_attention.h"
-#include "custom_ops/kernels/base/sizes.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 
 namespace bert_tf::cuda {
@@ -65,12 +64,14 @@ struct DistanceSums {
   }
 };
 
-// Adds up the parts of all blocks; a thread has one number of d_distance_bias.
-__global__ void DistanceGradientKernel(const float* parts, int64_t blocks, int64_t numbers,
-                                       float* d_distance_bias) {
+// Adds up the parts of all blocks; a thread has one number of d_distance_bias. It is a template so
+// that NVRTC does not compile it with the other kernels.
+template <typename T>
+__global__ void DistanceGradientKernel(const T* parts, int64_t blocks, int64_t numbers,
+                                       T* d_distance_bias) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + Thread();
   if (i >= numbers) return;
-  float sum = 0.0f;
+  T sum = 0;
   for (int64_t block = 0; block < blocks; ++block) sum += parts[block * numbers + i];
   d_distance_bias[i] = sum;
 }
@@ -223,6 +224,10 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(GradArgs<T> arg
 }  // namespace
 }  // namespace bert_tf::cuda
 
+#ifndef __CUDACC_RTC__
+
+#include "custom_ops/kernels/base/sizes.h"
+
 extern "C" {
 
 int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads, int64_t num_sequences,
@@ -246,19 +251,22 @@ int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionGradArgs
                                     kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
         const size_t distance_bytes =
             args.d_distance_bias_parts == nullptr ? 0 : DistanceSums<T>::kFloats * sizeof(float);
-        const int status = Launch(QueryGradientKernel<T, size.value, dropout.value>, Grid(args),
-                                  kThreads, shared_bytes + distance_bytes, stream, args);
+        const int status = Launch<QueryGradientKernel<T, size.value, dropout.value>>(
+            Grid(args), kThreads, shared_bytes + distance_bytes, stream, args);
         if (status != 0) return status;
-        return Launch(KeyGradientKernel<T, size.value, dropout.value>, Grid(args), kThreads,
-                      shared_bytes, stream, args);
+        return Launch<KeyGradientKernel<T, size.value, dropout.value>>(Grid(args), kThreads,
+                                                                       shared_bytes, stream, args);
       });
   if (status != 0 || call.d_distance_bias == nullptr) return status;
   const int64_t numbers = call.num_heads * (2 * call.max_distance + 1);
   const int64_t blocks = call.rows == 0 ? 0 : NumBlocks(call.rows, call.num_sequences);
   const dim3 grid(static_cast<unsigned>((numbers + kThreads - 1) / kThreads));
-  return Launch(DistanceGradientKernel, grid, kThreads, 0, stream,
-                static_cast<const float*>(call.scratch + call.rows * call.num_heads), blocks,
-                numbers, call.d_distance_bias);
+  return Launch<DistanceGradientKernel<float>>(
+      grid, kThreads, 0, stream,
+      static_cast<const float*>(call.scratch + call.rows * call.num_heads), blocks, numbers,
+      call.d_distance_bias);
 }
 
 }  // extern "C"
+
+#endif  // __CUDACC_RTC__

@@ -83,6 +83,8 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(ForwardArgs<T> args
 }  // namespace
 }  // namespace bert_tf::cuda
 
+#ifndef __CUDACC_RTC__
+
 extern "C" int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionArgs& call,
                                          void* stream) {
   using namespace bert_tf::cuda;
@@ -90,7 +92,9 @@ extern "C" int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionA
     using T = decltype(element);
     const size_t shared_bytes = (1 + 2 * kStages<T>)*kTileElements<T, size.value> * sizeof(T) +
                                 kKeepWords * sizeof(uint32_t);
-    return Launch(ForwardKernel<T, size.value, dropout.value>, Grid(inputs), kThreads, shared_bytes,
-                  stream, ForwardArgs<T>(inputs, call));
+    return Launch<ForwardKernel<T, size.value, dropout.value>>(
+        Grid(inputs), kThreads, shared_bytes, stream, ForwardArgs<T>(inputs, call));
   });
 }
+
+#endif  // __CUDACC_RTC__

@@ -32,13 +32,15 @@ __global__ void __launch_bounds__(kSumWarps* kWarp)
   Round(sum, sums + column);
 }
 
+#ifndef __CUDACC_RTC__
 template <typename T>
 int ColumnSums(const float* partial, int64_t blocks, int64_t stride, int64_t columns, T* sums,
                void* stream) {
   const dim3 grid(static_cast<unsigned>(CeilDivide(columns, kWarp)));
-  return Launch(ColumnSumsKernel<T>, grid, kSumWarps * kWarp, kSumWarps * kWarp * sizeof(float),
-                stream, partial, blocks, stride, columns, sums);
+  return Launch<ColumnSumsKernel<T>>(grid, kSumWarps * kWarp, kSumWarps * kWarp * sizeof(float),
+                                     stream, partial, blocks, stride, columns, sums);
 }
+#endif  // __CUDACC_RTC__
 
 }  // namespace
 }  // namespace bert_tf::cuda

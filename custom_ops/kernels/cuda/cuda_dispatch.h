@@ -14,6 +14,7 @@ namespace {
 template <int value>
 using Int = std::integral_constant<int, value>;
 
+#ifndef __CUDACC_RTC__
 // Calls function(element) with a number of the element type, a BertTfCudaType.
 template <typename Function>
 int WithType(int type, const Function& function) {
@@ -38,6 +39,7 @@ int WithTypedArgs(int type, const Args<Gpu>& call, const Function& function) {
     return function(args);
   });
 }
+#endif  // __CUDACC_RTC__
 
 }  // namespace
 }  // namespace bert_tf::cuda

@@ -13,7 +13,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -158,17 +160,58 @@ void Exchange(const void* values, size_t bytes, const Use& use) {
 
 constexpr int kInvalidValue = 1;
 
-template <typename... Parameters, typename... Arguments>
-int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, void*,
-           Arguments... arguments) {
+namespace emulation {
+
+template <typename Kernel>
+void Run(dim3 grid, int threads, size_t shared_bytes, const Kernel& kernel) {
   gridDim = grid;
-  emulation::Block block(threads, shared_bytes);
+  Block block(threads, shared_bytes);
   for (unsigned y = 0; y < grid.y; ++y) {
     for (unsigned x = 0; x < grid.x; ++x) {
       blockIdx = dim3(x, y);
-      block.Run([&] { kernel(arguments...); });
+      block.Run(kernel);
     }
   }
+}
+
+// A kernel whose arguments have these addresses, as CUDA's driver gets them (emulated_driver.cc).
+using KernelOnAddresses = void (*)(void** arguments);
+
+template <typename T>
+T Next(void**& arguments) {
+  return *static_cast<T*>(*arguments++);
+}
+
+template <auto kKernel, typename... Parameters>
+KernelOnAddresses OnAddresses(void (*)(Parameters...)) {
+  return [](void** arguments) {
+    std::tuple<Parameters...> values{Next<Parameters>(arguments)...};  // in this order
+    std::apply(kKernel, values);
+  };
+}
+
+// All kernels, by the signature of a function that has a kernel as its template argument.
+inline std::map<std::string, KernelOnAddresses>& Kernels() {
+  static std::map<std::string, KernelOnAddresses> kernels;
+  return kernels;
+}
+
+template <auto kKernel>
+bool Register() {
+  return Kernels().emplace(__PRETTY_FUNCTION__, OnAddresses<kKernel>(kKernel)).second;
+}
+
+template <auto kKernel>
+struct Registered {
+  static inline const bool kDone = Register<kKernel>();
+};
+
+}  // namespace emulation
+
+template <auto kKernel, typename... Arguments>
+int Launch(dim3 grid, int threads, size_t shared_bytes, void*, Arguments... arguments) {
+  static_cast<void>(emulation::Registered<kKernel>::kDone);
+  emulation::Run(grid, threads, shared_bytes, [&] { kKernel(arguments...); });
   return 0;
 }
 

@@ -1,9 +1,9 @@
 // The GPU kernels as functions of an element type, the arguments of the CPU kernels with pointers
-// into GPU memory, and a stream. They queue the work and return immediately: 0, or the cudaError_t
-// of the launch. adam_weight_decay.h, fused_bias_gelu.h, fused_gate.h, fused_residual_layer_norm.h
-// and varlen_attention.h describe the formulas, which arguments may be null, and which outputs may
-// be computed in place. They have C names, with which benchmarks/cuda_kernels/launchers.py calls
-// them.
+// into GPU memory, and a stream. They queue the work and return immediately: 0, or a status that
+// BertTfCudaError explains. adam_weight_decay.h, fused_bias_gelu.h, fused_gate.h,
+// fused_residual_layer_norm.h and varlen_attention.h describe the formulas, which arguments may be
+// null, and which outputs may be computed in place. They have C names, with which
+// benchmarks/cuda_kernels/launchers.py calls them.
 //
 // The order of sums over rows depends only on the sizes and on whether the tensors are aligned to
 // 16 bytes. There are no atomics, so the results on GPUs of the same architecture have the same
@@ -66,6 +66,7 @@ struct CudaAttentionGradArgs : CudaAttentionInputs {
   float* scratch = nullptr;
 };
 
+#ifndef __CUDACC_RTC__
 // Returns an error message for arguments that the kernels do not support. It is empty if they do.
 inline std::string CheckCudaAttention(const CudaAttentionInputs& args) {
   if (args.head_size > kLargestCudaHead) {
@@ -92,10 +93,15 @@ inline std::string CheckCudaAttention(const CudaAttentionInputs& args) {
   }
   return "";
 }
+#endif  // __CUDACC_RTC__
 
 }  // namespace bert_tf
 
 extern "C" {
+
+// Returns why the last launcher of this thread failed: in words, or "" for arguments that the
+// kernels do not support. The next call returns "".
+const char* BertTfCudaError();
 
 // The element type of the tensors that void pointers point to.
 enum BertTfCudaType { kBertTfFloat32 = 0, kBertTfBFloat16 = 1, kBertTfFloat16 = 2 };

@@ -1,7 +1,12 @@
 // The GPU instructions that the .cu.cc kernels use, each as a function: barriers, shuffles, tensor
-// cores, asynchronous copies and launches. nvcc compiles the real instructions. Any other compiler
-// uses cuda_emulation.h, which runs the same kernels on a CPU, thread by thread, so that their
-// indices, tails and arithmetic can be tested without a GPU. The kernels need sm_80 or newer.
+// cores and asynchronous copies. The kernels need sm_80 or newer. Three compilers read a .cu.cc
+// file:
+//   NVRTC, on the machine that runs the kernels when one is first used, compiles the kernel to the
+//     real instructions (__CUDACC_RTC__);
+//   the C++ compiler compiles the launchers for cuda_driver.h, which has the kernels compiled;
+//   for tests, it compiles both for cuda_emulation.h, which runs the same kernels on a CPU, thread
+//   by
+//     thread, so that their indices, tails and arithmetic can be tested without a GPU.
 #pragma once
 
 #include <cstddef>
@@ -10,37 +15,16 @@
 
 #include "custom_ops/kernels/base/float_types.h"
 
-#if !defined(__CUDACC__)
+#if defined(BERT_TF_EMULATED_GPU)
 #include "custom_ops/kernels/cuda/cuda_emulation.h"
+#elif !defined(__CUDACC_RTC__)
+#include "custom_ops/kernels/cuda/cuda_driver.h"
 #else
-
-#include <cuda_runtime.h>
 
 #define BERT_TF_DEVICE __device__ __forceinline__
 #define BERT_TF_HOST_DEVICE __host__ __device__ __forceinline__
 
 namespace bert_tf::cuda {
-
-template <typename... Parameters, typename... Arguments>
-int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, void* stream,
-           Arguments... arguments) {
-  if (grid.x == 0 || grid.y == 0) return cudaSuccess;
-  constexpr size_t kUnasked = 48 * 1024;  // more dynamic shared memory must be requested
-  if (shared_bytes > kUnasked) {
-    const cudaError_t status = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-    if (status != cudaSuccess) {
-      cudaGetLastError();  // otherwise the next launch would return this error
-      return status;
-    }
-  }
-  // clang-format off: it writes > > >
-  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
-  // clang-format on
-  return cudaGetLastError();
-}
-
-constexpr int kInvalidValue = cudaErrorInvalidValue;
 
 BERT_TF_DEVICE char* SharedMemory() {
   extern __shared__ __align__(16) char bert_tf_shared_memory[];
@@ -165,7 +149,7 @@ BERT_TF_DEVICE void WaitForCopies() {
 
 }  // namespace bert_tf::cuda
 
-#endif  // __CUDACC__
+#endif
 
 // For the headers that the CPU kernels also include.
 #define BERT_TF_ISA cuda

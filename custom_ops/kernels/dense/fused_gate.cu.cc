@@ -42,12 +42,20 @@ __global__ void __launch_bounds__(kWarps* kWarp) GateKernel(GateArgs<T> args) {
   }
 }
 
+}  // namespace
+}  // namespace bert_tf::cuda
+
+#ifndef __CUDACC_RTC__
+
+namespace bert_tf::cuda {
+namespace {
+
 template <typename T, typename Form, int kWidth>
 int LaunchGate(const GateArgs<T>& args, void* stream) {
   constexpr int64_t kMostRowBlocks = 65535;  // CUDA's limit of the second dimension
   const dim3 grid(static_cast<unsigned>(CeilDivide(args.columns, kWarp * kWidth)),
                   static_cast<unsigned>(Smaller(CeilDivide(args.rows, kWarps), kMostRowBlocks)));
-  return Launch(GateKernel<T, Form, kWidth>, grid, kWarps * kWarp, 0, stream, args);
+  return Launch<GateKernel<T, Form, kWidth>>(grid, kWarps * kWarp, 0, stream, args);
 }
 
 template <typename Form, typename T>
@@ -76,3 +84,5 @@ extern "C" int BertTfCudaGate(int type, const bert_tf::GateArgs<bert_tf::Gpu>& c
   using namespace bert_tf::cuda;
   return WithTypedArgs(type, call, [&](const auto& args) { return RunGate(args, stream); });
 }
+
+#endif  // __CUDACC_RTC__

@@ -6,7 +6,6 @@
 #define BERT_TF_CUDA
 #include <type_traits>
 
-#include "custom_ops/kernels/base/sizes.h"
 #include "custom_ops/kernels/cuda/cuda_column_sums.h"
 #include "custom_ops/kernels/cuda/cuda_dispatch.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
@@ -166,6 +165,16 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 }
 static_assert(kTileColumns == kWarps * kWarp, "a thread adds up one column");
 
+}  // namespace
+}  // namespace bert_tf::cuda
+
+#ifndef __CUDACC_RTC__
+
+#include "custom_ops/kernels/base/sizes.h"
+
+namespace bert_tf::cuda {
+namespace {
+
 dim3 Grid(const RowTiles& tiles) {
   return dim3(static_cast<unsigned>(tiles.column_tiles), static_cast<unsigned>(tiles.row_blocks));
 }
@@ -184,8 +193,9 @@ int Forward(const BiasGeluArgs<T>& args, void* stream) {
   const RowTiles tiles = CutRows(args.rows, args.columns);
   const bool aligned = Aligned<T>(args.columns, args.x, args.bias, args.y);
   return WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
-    return Launch(ForwardKernel<T, approximate.value, width.value>, Grid(tiles), kWarps * kWarp, 0,
-                  stream, args.x, args.bias, args.rows, args.columns, tiles.rows_in_block, args.y);
+    return Launch<ForwardKernel<T, approximate.value, width.value>>(
+        Grid(tiles), kWarps * kWarp, 0, stream, args.x, args.bias, args.rows, args.columns,
+        tiles.rows_in_block, args.y);
   });
 }
 
@@ -194,9 +204,9 @@ int Backward(const BiasGeluGradArgs<T>& args, void* stream) {
   const RowTiles tiles = CutRows(args.rows, args.columns);
   const bool aligned = Aligned<T>(args.columns, args.dy, args.x, args.bias, args.dx);
   const int status = WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
-    return Launch(BackwardKernel<T, approximate.value, width.value>, Grid(tiles), kWarps * kWarp,
-                  kWarps * kTileColumns * sizeof(float), stream, args.dy, args.x, args.bias,
-                  args.rows, args.columns, tiles.rows_in_block, args.dx, args.scratch);
+    return Launch<BackwardKernel<T, approximate.value, width.value>>(
+        Grid(tiles), kWarps * kWarp, kWarps * kTileColumns * sizeof(float), stream, args.dy, args.x,
+        args.bias, args.rows, args.columns, tiles.rows_in_block, args.dx, args.scratch);
   });
   if (status != 0) return status;
   return ColumnSums(args.scratch, tiles.row_blocks, args.columns, args.columns, args.dbias, stream);
@@ -223,3 +233,5 @@ int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<bert_tf::Gp
 }
 
 }  // extern "C"
+
+#endif  // __CUDACC_RTC__

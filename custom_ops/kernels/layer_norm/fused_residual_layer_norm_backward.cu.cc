@@ -1,6 +1,5 @@
 // The gradient of fused_residual_layer_norm on the GPU; fused_residual_layer_norm.h has the
 // formulas.
-#include "custom_ops/kernels/base/sizes.h"
 #include "custom_ops/kernels/cuda/cuda_column_sums.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/layer_norm/cuda_layer_norm.h"
@@ -185,6 +184,16 @@ inline int64_t RowBlocks(int64_t rows, int64_t columns) {
                                   : Smaller(kNarrowBlocks, CeilDivide(rows, 2 * kNarrowRows));
 }
 
+}  // namespace
+}  // namespace bert_tf::cuda
+
+#ifndef __CUDACC_RTC__
+
+#include "custom_ops/kernels/base/sizes.h"
+
+namespace bert_tf::cuda {
+namespace {
+
 template <typename T>
 int Backward(const ResidualLayerNormGradArgs<T>& args, const Dropout& dropout, void* stream) {
   const int64_t blocks = RowBlocks(args.rows, args.columns);
@@ -192,16 +201,16 @@ int Backward(const ResidualLayerNormGradArgs<T>& args, const Dropout& dropout, v
   int status;
   if (!FitsRegisters(args.columns) || !Aligned<T>(args.columns, args.dy, args.x, args.residual,
                                                   args.bias, args.gamma, args.dx, args.dresidual)) {
-    status = Launch(AnyBackwardKernel<T>, grid, kAnyThreads, 2 * kWideWarps * sizeof(float), stream,
-                    args, dropout);
+    status = Launch<AnyBackwardKernel<T>>(grid, kAnyThreads, 2 * kWideWarps * sizeof(float), stream,
+                                          args, dropout);
   } else {
     status = WithPart<T>(
         args.columns, dropout.seed != nullptr, [&](auto warps, auto packs, auto with_dropout) {
           const size_t shared_bytes =
               warps.value == 1 ? kNarrowRows * static_cast<size_t>(args.columns) * sizeof(float)
                                : 2 * kWideWarps * sizeof(float);
-          return Launch(BackwardKernel<T, warps.value, packs.value, with_dropout.value>, grid,
-                        kBlockThreads<warps.value>, shared_bytes, stream, args, dropout);
+          return Launch<BackwardKernel<T, warps.value, packs.value, with_dropout.value>>(
+              grid, kBlockThreads<warps.value>, shared_bytes, stream, args, dropout);
         });
   }
   T* const sums[] = {args.dgamma, args.dbeta, args.bias != nullptr ? args.dbias : nullptr};
@@ -232,3 +241,5 @@ int BertTfCudaResidualLayerNormGrad(int type,
 }
 
 }  // extern "C"
+
+#endif  // __CUDACC_RTC__

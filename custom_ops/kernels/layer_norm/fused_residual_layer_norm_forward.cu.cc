@@ -110,19 +110,27 @@ __global__ void __launch_bounds__(kAnyThreads)
   }
 }
 
+}  // namespace
+}  // namespace bert_tf::cuda
+
+#ifndef __CUDACC_RTC__
+
+namespace bert_tf::cuda {
+namespace {
+
 template <typename T>
 int Forward(const ResidualLayerNormArgs<T>& args, const Dropout& dropout, void* stream) {
   const size_t shared_bytes = kWideWarps * sizeof(double);
   if (!FitsRegisters(args.columns) ||
       !Aligned<T>(args.columns, args.x, args.residual, args.bias, args.gamma, args.beta, args.y)) {
-    return Launch(AnyForwardKernel<T>, dim3(static_cast<unsigned>(args.rows)), kAnyThreads,
-                  shared_bytes, stream, args, dropout);
+    return Launch<AnyForwardKernel<T>>(dim3(static_cast<unsigned>(args.rows)), kAnyThreads,
+                                       shared_bytes, stream, args, dropout);
   }
   return WithPart<T>(
       args.columns, dropout.seed != nullptr, [&](auto warps, auto packs, auto with_dropout) {
         const dim3 grid(static_cast<unsigned>(CeilDivide(args.rows, kBlockRows<warps.value>)));
-        return Launch(ForwardKernel<T, warps.value, packs.value, with_dropout.value>, grid,
-                      kBlockThreads<warps.value>, shared_bytes, stream, args, dropout);
+        return Launch<ForwardKernel<T, warps.value, packs.value, with_dropout.value>>(
+            grid, kBlockThreads<warps.value>, shared_bytes, stream, args, dropout);
       });
 }
 
@@ -138,3 +146,5 @@ extern "C" int BertTfCudaResidualLayerNorm(int type,
     return Forward(args, MakeDropout(call.dropout_rate, call.seed), stream);
   });
 }
+
+#endif  // __CUDACC_RTC__
