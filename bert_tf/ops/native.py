@@ -139,6 +139,19 @@ def _why_not_native(
     return ""
 
 
+def _described(
+    loaded: loading.Loaded, requested: str, op: str, has_gpu_kernel: bool, mode: str
+) -> str:
+    if requested == "auto":
+        why_not = _why_not_native(loaded, op, has_gpu_kernel, mode == "XLA")
+    else:
+        why_not = "it has no GPU kernel" if loaded.sees_gpu and not has_gpu_kernel else ""
+    if why_not:
+        return f"reference ({'see above' if why_not == loaded.reason else why_not})"
+    measured = _FASTER_ON_GPU.get((op, mode)) if loaded.sees_gpu else None
+    return f"native ({measured})" if measured else "native"
+
+
 def describe() -> str:
     """Describes which implementation each op uses now, without and with XLA, and why.
 
@@ -155,19 +168,11 @@ def describe() -> str:
         return 'Every op uses its reference implementation, because "reference" is requested.'
     loaded = loading.load()
     lines = [f"The native ops: {loaded.reason}. Requested: {requested}."]
-    for op, runs_on_gpu in _OPS.items():
-        for mode in ("graph", "XLA"):
-            if requested == "auto":
-                why_not = _why_not_native(loaded, op, runs_on_gpu, mode == "XLA")
-            else:
-                why_not = "it has no GPU kernel" if loaded.sees_gpu and not runs_on_gpu else ""
-            if why_not == loaded.reason:
-                why_not = "see above"
-            why = why_not or (loaded.sees_gpu and _FASTER_ON_GPU.get((op, mode), ""))
-            lines.append(
-                f"{op}, {mode}: {'reference' if why_not else 'native'}"
-                + (f" ({why})" if why else "")
-            )
+    for op, has_gpu_kernel in _OPS.items():
+        graph, xla = (
+            _described(loaded, requested, op, has_gpu_kernel, mode) for mode in ("graph", "XLA")
+        )
+        lines.append(f"{op}: {graph}" if graph == xla else f"{op}: {graph}; with XLA: {xla}")
     return "\n".join(lines)
 
 

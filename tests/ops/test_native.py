@@ -140,7 +140,7 @@ def test_kernels_for_another_processor_are_refused(copy_of_native, monkeypatch, 
     [
         ((), (9, 0), False, False),
         (("gpu_ops",), (9, 0), True, False),
-        (("gpu_xla",), (9, 0), False, False),  # its handlers call the kernels
+        (("gpu_xla",), (9, 0), False, False),
         (("gpu_ops", "gpu_xla"), (8, 0), True, True),
         (("gpu_ops", "gpu_xla"), (7, 5), False, False),  # too old
     ],
@@ -155,11 +155,93 @@ def test_what_a_gpu_gets(copy_of_native, monkeypatch, present, capability, kerne
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
     details = {"compute_capability": capability}
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: details)
+    monkeypatch.setattr(module.loading, "_why_not_on_gpu", lambda library: "")
     assert module.has_gpu_kernels() is kernels
     assert module.compiles_under_xla() is lowerings
     expected = [] if not kernels else ["_bert_tf_gpu_ops"] + ["_bert_tf_gpu_xla"] * lowerings
     assert loaded == expected
     assert ("compute capability 7.5" in module.loading.load().reason) == (capability == (7, 5))
+
+
+@pytest.fixture
+def on_a_gpu(copy_of_native, monkeypatch):
+    """Native ops where a GPU is visible, whose kernels run unless there is a reason."""
+
+    def make(reason=""):
+        module = copy_of_native(b"")
+        for name in ("gpu_ops", "gpu_xla"):
+            (module.loading._FOLDER / f"_bert_tf_{name}.so").write_bytes(b"")
+        monkeypatch.setattr(tf, "load_op_library", lambda path: object())
+        monkeypatch.setattr(tf, "load_library", lambda path: None)
+        monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: {})
+        monkeypatch.setattr(module.loading, "_why_not_on_gpu", lambda library: reason)
+        return module
+
+    return make
+
+
+def test_auto_takes_the_gpu_kernels_that_were_measured_to_be_faster(on_a_gpu):
+    module = on_a_gpu()
+
+    def native_ops():
+        return [op for op in module._OPS if module.used_library(module._OPS[op], op) is not None]
+
+    assert native_ops() == ["fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention"]
+    assert module.active_backend() == "reference"  # not all of them
+    with module.static_shapes():  # for XLA
+        assert native_ops() == []
+    with module.backend("native"):
+        assert native_ops() == [op for op, has_kernel in module._OPS.items() if has_kernel]
+    text = module.describe()
+    assert "its kernels run" in text
+    assert "varlen_attention: native (with it a training step on an H100 took 66.5 ms" in text
+    assert "with XLA: reference (its GPU kernel was not measured there)" in text
+    assert "fused_gate: reference (its GPU kernel was not measured there)" in text
+    assert "fused_dense: reference (it has no GPU kernel)" in text
+    with module.backend("native"):
+        assert "fused_gate: native\n" in module.describe()
+
+
+def test_auto_takes_the_reference_where_the_gpu_kernels_do_not_run(on_a_gpu, caplog):
+    why = "libnvrtc.so.12 was not found: pip install 'bert_tf[gpu]' installs it"
+    module = on_a_gpu(why)
+    assert module.used_library(op="varlen_attention") is None
+    assert not module.compiles_under_xla() and not module.has_gpu_kernels()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING and why in record.getMessage()
+    text = module.describe()
+    assert text.count(why) == 1 and "varlen_attention: reference (see above)" in text
+
+
+def test_a_kernel_is_tried_before_it_is_used(monkeypatch):
+    if native.library() is None:
+        pytest.skip("needs the native ops")
+    monkeypatch.setattr(loading, "_FIRST_GPU", "CPU:0")
+    library = native.library()
+    assert loading._why_not_on_gpu(library) == ""
+
+    class Wrong:
+        @staticmethod
+        def bert_tf_fused_bias_gelu(x, bias, approximate):
+            return library.bert_tf_fused_bias_gelu(x, bias + 1, approximate=approximate)
+
+    class Failing:
+        @staticmethod
+        def bert_tf_fused_bias_gelu(x, bias, approximate):
+            raise tf.errors.InternalError(None, None, "no driver\nand more")
+
+    assert "wrong numbers" in loading._why_not_on_gpu(Wrong)
+    assert loading._why_not_on_gpu(Failing) == "no driver"
+
+
+def test_on_a_cpu_all_ops_are_described_as_native():
+    if native.library() is None or tf.config.get_visible_devices("GPU"):
+        pytest.skip("needs the native ops")
+    with native.backend("native"):
+        first, *lines = native.describe().splitlines()
+    assert "Requested: native" in first
+    assert lines == [f"{op}: native" for op in native._OPS]
 
 
 def test_unknown_names_are_refused(copy_of_native, monkeypatch):
@@ -260,10 +342,10 @@ def test_an_object_exports_only_what_another_one_calls(path):
         check=True, stdout=subprocess.PIPE, text=True,
     ).stdout.splitlines()  # fmt: skip
     symbols = [line.split(maxsplit=2)[1:] for line in lines]
-    if path.stem not in ("_bert_tf_kernels", "_bert_tf_gpu_ops"):
+    if path.stem != "_bert_tf_kernels":
         assert symbols == []
     # Not "u": one for the whole process, whatever object defines it (STB_GNU_UNIQUE). Nor the
     # copies for an instruction set.
     for kind, name in symbols:
-        assert kind in "TW" and "bert_tf::" in name, name
+        assert kind in "TW" and ("bert_tf::" in name or name.startswith("BertTfCuda")), name
         assert not any(f"bert_tf::{isa}::" in name for isa in ("portable", "avx2", "avx512")), name
