@@ -20,8 +20,7 @@
 ##
 ##  Variables: SINCE=main (`make check`: a git revision), TF_VERSION=2.19 (another TensorFlow,
 ##  in an environment of its own), PYTHON=python3.11 (which Python makes the environment),
-##  PYTEST_ARGS="-k tokenizer", CUDA_HOME=/usr/local/cuda (`make ops` compiles the GPU kernels
-##  too, which takes minutes).
+##  PYTEST_ARGS="-k tokenizer".
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -214,7 +213,7 @@ test: lint ops materials
 	$(PYTEST) $(if $(LONGEST_TEST),--longest-share=$(LONGEST_TEST)) $(PYTEST_ARGS)
 	for isa in $(INSTRUCTION_SETS); do \
 	  echo "The tests that compare numbers, with BERT_TF_ISA=$$isa:"; \
-	  BERT_TF_ISA=$$isa $(PYTEST) -m 'numbers and not (full or peers or browser or gpu)' \
+	  BERT_TF_ISA=$$isa $(PYTEST) -m 'numbers and not (full or peers or browser)' \
 	    $(PYTEST_ARGS) || [[ $$? == 5 ]]; \
 	done
 

@@ -40,24 +40,20 @@ case "$1" in
     echo object > "$here/bin/custom_ops/ops/_bert_tf_ops.so"
     echo '{"tensorflow_version": "2.21.0"}' > "$here/bin/custom_ops/ops/_build_info.json"
     echo lowerings > "$here/bin/custom_ops/xla/_bert_tf_xla.so"
-    case "$2" in --config=cuda)
-      [ -x "$CUDA_HOME/bin/nvcc" ] || { echo "no nvcc in '$CUDA_HOME'" >&2; exit 1; }
-      echo kernels > "$here/bin/custom_ops/ops/_bert_tf_gpu_ops.so"
-      echo '{"nvcc": "13.0"}' > "$here/bin/custom_ops/ops/_gpu_build_info.json"
-      echo "lowerings for it" > "$here/bin/custom_ops/xla/_bert_tf_gpu_xla.so"
-    esac
+    echo "object for a GPU" > "$here/bin/custom_ops/ops/_bert_tf_gpu_ops.so"
+    echo "lowerings for it" > "$here/bin/custom_ops/xla/_bert_tf_gpu_xla.so"
     ;;
   info) echo "$here/bin" ;;
 esac
 """
 FOLDER = f"bert_tf/ops/tensorflow_{tf.__version__.rsplit('.', 1)[0]}"
 KERNELS = "bert_tf/ops/_bert_tf_kernels.so"
-OPS = {KERNELS, f"{FOLDER}/_bert_tf_ops.so", f"{FOLDER}/_build_info.json"}
-XLA = {f"{FOLDER}/_bert_tf_xla.so"}
-GPU = {f"{FOLDER}/_bert_tf_gpu_ops.so", f"{FOLDER}/_gpu_build_info.json"}
-GPU_XLA = {f"{FOLDER}/_bert_tf_gpu_xla.so"}
+OPS = {KERNELS} | {
+    f"{FOLDER}/{name}" for name in ("_bert_tf_ops.so", "_bert_tf_gpu_ops.so", "_build_info.json")
+}
+XLA = {f"{FOLDER}/_bert_tf_xla.so", f"{FOLDER}/_bert_tf_gpu_xla.so"}
 OTHER = "bert_tf/ops/tensorflow_2.18/_bert_tf_ops.so"
-BUILT = OPS | XLA | GPU | GPU_XLA | {OTHER}
+BUILT = OPS | XLA | {OTHER}
 
 
 def copy_tree(folder):
@@ -115,19 +111,8 @@ def plain_tools(tmp_path):
 
 def environment(*path, **more):
     """This environment with PATH made of what every shell script needs, and of `path` first."""
-    left_out = ("BERT_TF_BUILD_OPS", "CUDA_HOME")
-    inherited = {key: value for key, value in os.environ.items() if key not in left_out}
+    inherited = {key: value for key, value in os.environ.items() if key != "BERT_TF_BUILD_OPS"}
     return {**inherited, "PATH": os.pathsep.join(map(str, path)), **more}
-
-
-@pytest.fixture
-def cuda_home(tmp_path):
-    """A folder that looks like a CUDA toolkit."""
-    home = tmp_path / "cuda"
-    for name in ("bin/nvcc", "lib64/libcudart_static.a"):
-        (home / name).parent.mkdir(parents=True)
-        (home / name).touch(mode=0o755)
-    return home
 
 
 def run(env, *arguments, cwd=ROOT):
@@ -291,7 +276,7 @@ def test_a_wheel_with_bazel_has_the_object_and_the_platform(wheels):
     assert BUILT & set(files) == built
     assert "//custom_ops/ops:_bert_tf_ops.so" in calls
     assert ("//custom_ops/xla:_bert_tf_xla.so" in calls) == (built >= XLA)
-    assert "--config=cuda" not in calls
+    assert "//custom_ops/ops:_bert_tf_gpu_ops.so" in calls  # which needs no nvcc
     assert f"--repo_env=BERT_TF_PYTHON={sys.executable} " in calls
     assert f"--repo_env=BERT_TF_TENSORFLOW_VERSION={tf.__version__} " in calls
 
@@ -309,29 +294,6 @@ def test_a_wheel_of_what_was_built_has_the_objects_of_every_tensorflow(tree, pla
         (tree / name).unlink()
     result = run_setup(tree, env, "build_py", "--build-lib", "lib")
     assert result.returncode != 0 and "custom_ops/build.py has built" in result.stdout
-
-
-def test_cuda_home_builds_the_gpu_kernels(tree, plain_tools, fake_bazel, cuda_home, is_full):
-    """In the full suite as a wheel."""
-    env = environment(fake_bazel, plain_tools, CUDA_HOME=str(cuda_home))
-    if is_full:
-        name, files = build_wheel(tree, env)
-        assert name.startswith("bert_tf-0.1.0-py3-none-linux_")
-    else:
-        result = run_setup(tree, env, "build_py", "--build-lib", "lib")
-        assert result.returncode == 0, result.stdout
-        paths = filter(Path.is_file, (tree / "lib").rglob("*.*"))
-        files = {str(path.relative_to(tree / "lib")): path.read_bytes() for path in paths}
-    assert files[f"{FOLDER}/_bert_tf_ops.so"] == b"object\n"
-    assert files[f"{FOLDER}/_bert_tf_gpu_ops.so"] == b"kernels\n"
-    assert json.loads(files[f"{FOLDER}/_gpu_build_info.json"]) == {"nvcc": "13.0"}
-    assert (set(files) >= GPU_XLA) == configure.has_xla_headers()
-    calls = (fake_bazel / "calls").read_text(encoding="utf-8").splitlines()
-    # What is built with another environment is built again: so the GPU's targets go alone.
-    (cuda_call,) = [call for call in calls if "--config=cuda" in call]
-    assert "//custom_ops/ops:_bert_tf_gpu_ops.so" in cuda_call
-    assert ("//custom_ops/xla:_bert_tf_gpu_xla.so" in cuda_call) == configure.has_xla_headers()
-    assert "//custom_ops/ops:_bert_tf_ops.so" not in cuda_call
 
 
 def test_a_build_for_this_machine_leaves_out_what_it_does_not_run(tree, plain_tools, fake_bazel):
@@ -366,14 +328,6 @@ def failed_build(tree, is_full):
         return result.stdout
 
     return build
-
-
-def test_a_cuda_home_without_nvcc_is_told(failed_build, plain_tools, fake_bazel, cuda_home):
-    (cuda_home / "bin/nvcc").unlink()
-    env = environment(fake_bazel, plain_tools, CUDA_HOME=str(cuda_home))
-    assert f"Received: CUDA_HOME={str(cuda_home)!r}. Unset it" in failed_build(env)
-    result = run(env, "configure.py")
-    assert result.returncode == 1 and "Unset it" in result.stdout
 
 
 def test_an_editable_install_builds_in_place(tree, plain_tools, fake_bazel, tmp_path, is_full):
