@@ -368,8 +368,9 @@ def test_the_metadata(wheels):
         *("absl-py", "numpy", "protobuf", "safetensors", "tqdm"),
     }
     for_work = {extra for _, extra in optional_packages.PACKAGES.values()}
-    for_this_project = {"test", "full", "benchmark", "notebooks", "tpu"}
-    assert set(metadata.get_all("Provides-Extra")) == for_work | for_this_project
+    for_this_project = {"test", "full", "benchmark", "notebooks"}
+    for_devices = {"gpu", "tpu"}
+    assert set(metadata.get_all("Provides-Extra")) == for_work | for_this_project | for_devices
     # The extra that an error names installs the package; docs/installation.md lists it.
     table = (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
     for package, extra in optional_packages.PACKAGES.values():

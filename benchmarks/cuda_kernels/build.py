@@ -26,7 +26,8 @@ SOURCES = sorted(
 ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90")
 NVRTC = ("libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so")
 
-# Of the attributes in a section .nv.info.KERNEL: format, number, and what follows.
+# The attributes in a section .nv.info have a format, a number, and a value. nvdisasm calls these
+# EIATTR_FRAME_SIZE, EIATTR_KPARAM_INFO and EIATTR_REGCOUNT.
 _FRAME_SIZE, _PARAMETER, _REGISTERS = 0x11, 0x17, 0x2F
 _WITH_SIZE = 4  # a format: two bytes of size, then the value; all others have two bytes of value
 

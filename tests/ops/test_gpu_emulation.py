@@ -46,7 +46,9 @@ def build(*targets):
         pytest.skip("needs a TensorFlow with the headers of XLA")
     bazel = configure.find_bazel()
     labels = [f"//custom_ops/{target}" for target in targets]
-    subprocess.run([bazel, "build", *labels], cwd=REPOSITORY, check=True)
+    # With another LD_LIBRARY_PATH, in which NVRTC may be, Bazel compiles everything again.
+    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    subprocess.run([bazel, "build", *labels], cwd=REPOSITORY, check=True, env=env)
     answer = subprocess.run(
         [bazel, "info", "bazel-bin"], cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True
     )
