@@ -64,7 +64,7 @@ def open_library(path: pathlib.Path = LIBRARY) -> ctypes.CDLL:
         str(file) for folder in sys.path for file in pathlib.Path(folder).glob("nvidia/*/lib/*")
         if file.name in NVRTC
     ]  # fmt: skip
-    for name in (*sorted(found), *NVRTC):
+    for name in (*sorted(found, key=os.path.basename), *NVRTC):
         try:
             ctypes.CDLL(name)
             break

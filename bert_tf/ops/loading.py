@@ -11,6 +11,7 @@ TensorFlow's C++ ABI is stable only within a minor version. That folder holds:
 They are loaded once per process, when an op is first used; those of the GPU only if one is visible.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import importlib.util
@@ -140,8 +141,10 @@ def _why_not_on_gpu(module: ModuleType) -> str:
 def _open_nvrtc() -> None:
     """Opens the NVRTC that `pip install 'bert_tf[gpu]'` installs, where the ops look for it."""
     spec = importlib.util.find_spec("nvidia")
-    for folder in spec.submodule_search_locations if spec else ():
-        for path in sorted(Path(folder).glob("*/lib/libnvrtc.so.*")):
+    folders = map(Path, spec.submodule_search_locations if spec else ())
+    paths = [path for folder in folders for path in folder.glob("*/lib/libnvrtc.so.*")]
+    for path in sorted(paths, key=lambda path: path.name):  # that of CUDA 12 first, as TensorFlow's
+        with contextlib.suppress(OSError):
             ctypes.CDLL(str(path))
             return
 

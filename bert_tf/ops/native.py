@@ -200,7 +200,9 @@ def has_gpu_kernels() -> bool:
 
 
 def active_backend() -> str:
-    """Returns the backend that an op would use now: "native" or "reference".
+    """Returns the backend that all ops would use now: "native" or "reference".
+
+    On a GPU, "auto" may use GPU kernels for some of them: `describe` says for which.
 
     Raises:
         RuntimeError: If the native ops are requested and are not available.

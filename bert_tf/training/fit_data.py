@@ -244,7 +244,8 @@ def packs_tokens(preprocessor: Any) -> bool:
     if preprocessor.static_length is None:
         return preprocessor.packs_tokens()
     has_places = preprocessor.packs_under_xla and native.compiles_under_xla()
-    return has_places and preprocessor.packs_tokens()
+    with native.static_shapes():  # a step for XLA, in which other ops may be native
+        return has_places and preprocessor.packs_tokens()
 
 
 def _with_packed_places(dataset, size):
