@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "custom_ops/kernels/base/float_types.h"
@@ -112,7 +113,7 @@ struct KernelOf {
 
 template <auto kKernel, typename... Parameters>
 int LaunchAs(void (*)(Parameters...), dim3 grid, int threads, size_t shared_bytes, void* stream,
-             Parameters... arguments) {
+             std::common_type_t<Parameters>... arguments) {  // which have these types
   void* parameters[] = {&arguments...};
   return KernelOf<kKernel>::kernel.Launch(grid, threads, shared_bytes, stream, parameters);
 }

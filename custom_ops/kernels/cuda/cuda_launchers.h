@@ -129,8 +129,10 @@ int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionGradArgs
 int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads, int64_t num_sequences,
                                              int64_t distances);
 
+#ifndef __CUDACC_RTC__
 // The tensors have their own types, so `type` is not used.
 int BertTfCudaAdamWeightDecay(int type, const bert_tf::AdamWeightDecayArgs& args, void* stream);
 int BertTfCudaGlobalNorm(int type, const bert_tf::GlobalNormArgs& args, void* stream);
+#endif  // __CUDACC_RTC__
 
 }  // extern "C"

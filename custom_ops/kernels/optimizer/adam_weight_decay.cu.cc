@@ -1,11 +1,12 @@
 // adam_weight_decay and the global norm on the GPU; adam_weight_decay.h has the formulas. A block
 // of threads processes a block of one tensor, so a kernel is launched once for several tensors.
+#define BERT_TF_CUDA
 #include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 
 #include <cmath>
 #include <type_traits>
-#include <vector>
 
+#include "custom_ops/kernels/cuda/cuda_dispatch.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/cuda/cuda_platform.h"
 
@@ -36,29 +37,6 @@ BERT_TF_HOST_DEVICE const FloatTensor& GradientOf(const AdamTensor& tensor) {
   return tensor.gradient;
 }
 
-// Calls launch(list, number of its first block) for lists that have all tensors.
-template <typename Tensor, typename Function>
-int ForLists(const std::vector<Tensor>& tensors, const Function& launch) {
-  TensorList<Tensor> list;
-  int64_t first_block = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const int64_t blocks = NumBlocks(GradientOf(tensors[i]).count);
-    if (blocks > 0) {
-      list.tensors[list.size] = tensors[i];
-      list.first_blocks[list.size] = list.blocks;
-      list.indices[list.size++] = static_cast<int>(i);
-      list.blocks += static_cast<int>(blocks);
-    }
-    const bool is_complete = list.size == list.kMost || i + 1 == tensors.size();
-    if (list.size == 0 || !is_complete) continue;
-    const int error = launch(list, first_block);
-    if (error != 0) return error;
-    first_block += list.blocks;
-    list.size = list.blocks = 0;
-  }
-  return 0;
-}
-
 // The part of a tensor that a block of threads processes.
 struct Part {
   int place;  // of the tensor in the list
@@ -85,12 +63,12 @@ BERT_TF_DEVICE void ForPacks(const Part& part, bool aligned, const Body& body) {
   for (int64_t j = part.begin + static_cast<int>(threadIdx.x) * kPackSize; j < part.end;
        j += kThreads * kPackSize) {
     if (aligned && j + kPackSize <= part.end) {
-      body(std::integral_constant<int, kPackSize>(), j);
+      body(Int<kPackSize>(), j);
       continue;
     }
 #pragma unroll 1
     for (int64_t e = j; e < Smaller(j + kPackSize, part.end); ++e) {
-      body(std::integral_constant<int, 1>(), e);
+      body(Int<1>(), e);
     }
   }
 }
@@ -139,21 +117,22 @@ __global__ void __launch_bounds__(kThreads)
   const bool aligned = AreAligned(tensor.gradient.data, tensor.variable, tensor.m, tensor.v,
                                   tensor.new_variable, tensor.new_m, tensor.new_v);
   ForPacks(part, aligned, [&](auto width, int64_t j) {
-    float g[width], x[width], m[width], v[width];
-    LoadTensor<width>(tensor.gradient, j, g);
-    LoadFloats<width>(tensor.variable + j, x);
-    LoadFloats<width>(tensor.m + j, m);
-    LoadFloats<width>(tensor.v + j, v);
+    constexpr int kWidth = decltype(width)::value;
+    float g[kWidth], x[kWidth], m[kWidth], v[kWidth];
+    LoadTensor<kWidth>(tensor.gradient, j, g);
+    LoadFloats<kWidth>(tensor.variable + j, x);
+    LoadFloats<kWidth>(tensor.m + j, m);
+    LoadFloats<kWidth>(tensor.v + j, v);
 #pragma unroll
-    for (int e = 0; e < width; ++e) {
+    for (int e = 0; e < kWidth; ++e) {
       g[e] *= scale;
       m[e] += (1.0f - numbers.beta_1) * (g[e] - m[e]);
       v[e] += (1.0f - numbers.beta_2) * (g[e] * g[e] - v[e]);
       x[e] -= step * m[e] / (sqrtf(v[e]) + numbers.epsilon) + decay * x[e];
     }
-    StoreFloats<width>(tensor.new_variable + j, x);
-    StoreFloats<width>(tensor.new_m + j, m);
-    StoreFloats<width>(tensor.new_v + j, v);
+    StoreFloats<kWidth>(tensor.new_variable + j, x);
+    StoreFloats<kWidth>(tensor.new_m + j, m);
+    StoreFloats<kWidth>(tensor.new_v + j, v);
   });
 }
 
@@ -176,10 +155,11 @@ __global__ void __launch_bounds__(kThreads)
   const FloatTensor& tensor = list.tensors[part.place];
   float sum = 0.0f;
   ForPacks(part, AreAligned(tensor.data), [&](auto width, int64_t j) {
-    float x[width];
-    LoadTensor<width>(tensor, j, x);
+    constexpr int kWidth = decltype(width)::value;
+    float x[kWidth];
+    LoadTensor<kWidth>(tensor, j, x);
 #pragma unroll
-    for (int e = 0; e < width; ++e) sum += x[e] * x[e];
+    for (int e = 0; e < kWidth; ++e) sum += x[e] * x[e];
   });
   sum = BlockSum(sum);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
@@ -191,6 +171,37 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x; i < count; i += kThreads) sum += sums[i];
   sum = BlockSum(sum);
   if (threadIdx.x == 0) *norm = static_cast<float>(sqrt(sum));
+}
+
+}  // namespace
+}  // namespace bert_tf::cuda
+
+#ifndef __CUDACC_RTC__
+
+namespace bert_tf::cuda {
+namespace {
+
+// Calls launch(list, number of its first block) for lists that have all tensors.
+template <typename Tensor, typename Function>
+int ForLists(const std::vector<Tensor>& tensors, const Function& launch) {
+  TensorList<Tensor> list;
+  int64_t first_block = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int64_t blocks = NumBlocks(GradientOf(tensors[i]).count);
+    if (blocks > 0) {
+      list.tensors[list.size] = tensors[i];
+      list.first_blocks[list.size] = list.blocks;
+      list.indices[list.size++] = static_cast<int>(i);
+      list.blocks += static_cast<int>(blocks);
+    }
+    const bool is_complete = list.size == list.kMost || i + 1 == tensors.size();
+    if (list.size == 0 || !is_complete) continue;
+    const int error = launch(list, first_block);
+    if (error != 0) return error;
+    first_block += list.blocks;
+    list.size = list.blocks = 0;
+  }
+  return 0;
 }
 
 float LogOf(float beta) { return static_cast<float>(std::log(static_cast<double>(beta))); }
@@ -205,17 +216,19 @@ extern "C" int BertTfCudaAdamWeightDecay(int, const bert_tf::AdamWeightDecayArgs
                             args.steps,          args.beta_1,        args.beta_2,
                             args.epsilon,        LogOf(args.beta_1), LogOf(args.beta_2)};
   return ForLists(args.tensors, [&](const auto& list, int64_t) {
-    return Launch(AdamKernel, dim3(list.blocks), kThreads, 0, stream, list, numbers);
+    return Launch<AdamKernel>(dim3(list.blocks), kThreads, 0, stream, list, numbers);
   });
 }
 
 extern "C" int BertTfCudaGlobalNorm(int, const bert_tf::GlobalNormArgs& args, void* stream) {
   using namespace bert_tf::cuda;
   const int error = ForLists(args.tensors, [&](const auto& list, int64_t first_block) {
-    return Launch(SquaresKernel, dim3(list.blocks), kThreads, kWarps * sizeof(float), stream, list,
-                  args.scratch + first_block);
+    return Launch<SquaresKernel>(dim3(list.blocks), kThreads, kWarps * sizeof(float), stream, list,
+                                 args.scratch + first_block);
   });
   if (error != 0) return error;
-  return Launch(NormKernel, dim3(1), kThreads, kWarps * sizeof(double), stream, args.scratch,
-                bert_tf::NumBlocks(args.tensors), args.norm);
+  return Launch<NormKernel>(dim3(1), kThreads, kWarps * sizeof(double), stream, args.scratch,
+                            bert_tf::NumBlocks(args.tensors), args.norm);
 }
+
+#endif  // __CUDACC_RTC__

@@ -12,11 +12,15 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "custom_ops/kernels/base/float_types.h"
+
+#ifndef __CUDACC_RTC__
+#include <vector>
+
 #include "custom_ops/kernels/base/isa.h"
 #include "custom_ops/kernels/base/parallel.h"
+#endif  // __CUDACC_RTC__
 
 namespace bert_tf {
 
@@ -36,6 +40,13 @@ struct AdamTensor {
   float* new_m = nullptr;
   float* new_v = nullptr;
 };
+
+// The tensors are divided into blocks of so many elements.
+constexpr int64_t kTensorBlock = 4096;
+
+constexpr int64_t NumBlocks(int64_t count) { return (count + kTensorBlock - 1) / kTensorBlock; }
+
+#ifndef __CUDACC_RTC__  // the kernels of a GPU get tensors in another form
 
 // On a GPU, the numbers that pointers point to are in its memory.
 struct AdamWeightDecayArgs {
@@ -57,11 +68,6 @@ struct GlobalNormArgs {
   float* norm = nullptr;     // the square root of the sum of all squares
 };
 
-// The tensors are divided into blocks of so many elements.
-constexpr int64_t kTensorBlock = 4096;
-
-constexpr int64_t NumBlocks(int64_t count) { return (count + kTensorBlock - 1) / kTensorBlock; }
-
 inline int64_t NumBlocks(const std::vector<FloatTensor>& tensors) {
   int64_t blocks = 0;
   for (const FloatTensor& tensor : tensors) blocks += NumBlocks(tensor.count);
@@ -77,5 +83,7 @@ BERT_TF_DECLARE_FOR_ISAS(
     void UpdateElements(const AdamWeightDecayArgs& args, const AdamTensor& tensor, float step,
                         float decay, int64_t begin, int64_t end);
     float SumOfSquares(const FloatTensor& tensor, int64_t begin, int64_t end);)
+
+#endif  // __CUDACC_RTC__
 
 }  // namespace bert_tf
