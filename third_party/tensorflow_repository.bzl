@@ -14,6 +14,7 @@ The repository has:
   :framework                 the headers and libtensorflow_framework.so.2;
   :xla_headers               the headers, and those of XLA and of TensorFlow's bridge to it;
   :compiler                  these and libtensorflow_cc.so.2, which holds XLA;
+  :cudnn_headers             the headers of CUDA, cuDNN and cudnn-frontend, if the wheel has them;
   :build_info.json           what the op records about the TensorFlow it was built for;
   :copts.bzl                 TENSORFLOW_COPTS, the C++ standard of the wheel.
 """
@@ -60,6 +61,15 @@ _XLA_HEADER_FOLDERS = [
     "xla",
 ]
 
+# What cudnn-frontend includes. It names "third_party/gpus/cudnn/cudnn.h", which is elsewhere.
+_CUDNN_INCLUDES = [
+    "cudnn",
+    "include/external/cudnn_frontend_archive/include",
+    "include/third_party/gpus/cuda/include",
+    "include/third_party/gpus/cuda/libcudacxx/include",
+    "include/third_party/gpus/cudnn/include",
+]
+
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
@@ -86,6 +96,12 @@ cc_library(
         "include/external/highwayhash",
     ],
     deps = [":headers"],
+)
+
+cc_library(
+    name = "cudnn_headers",
+    hdrs = glob({cudnn_globs}, allow_empty = True),
+    includes = {cudnn_includes},
 )
 
 cc_library(
@@ -144,7 +160,12 @@ def _tensorflow_repository_impl(repository_ctx):
     repository_ctx.symlink(facts["include"], "include")
     repository_ctx.symlink(framework, "libtensorflow_framework.so.2")
     repository_ctx.symlink(facts["library"] + "/libtensorflow_cc.so.2", "libtensorflow_cc.so.2")
+    cudnn = facts["include"] + "/third_party/gpus/cudnn/include"
+    if repository_ctx.path(cudnn).exists:
+        repository_ctx.symlink(cudnn, "cudnn/third_party/gpus/cudnn")
     repository_ctx.file("BUILD", _LOAD + _BUILD.format(
+        cudnn_globs = repr([folder + "/**" for folder in _CUDNN_INCLUDES]),
+        cudnn_includes = repr(_CUDNN_INCLUDES),
         defines = repr(defines),
         globs = repr(["include/" + folder + "/**" for folder in _HEADER_FOLDERS]),
         xla_globs = repr(["include/" + folder + "/**" for folder in _XLA_HEADER_FOLDERS]),

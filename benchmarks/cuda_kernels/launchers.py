@@ -12,6 +12,7 @@ import torch
 EPSILON = 1e-12  # of LayerNorm
 # Attention's arguments without a distance bias and without a rotation.
 NO_BIAS, NO_ROTATION = (None, 0), (None, 0, 0)
+NO_LENGTH = 0  # of the longest sequence, which only cuDNN uses
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "silu": 3}  # DenseActivation
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # BertTfCudaType
 
@@ -129,7 +130,7 @@ def attention_inputs(qkv, splits, options, seed, bias, rotation):
     """Returns the arguments; `bias` is `[N, 2 M + 1]` or None, `rotation` `[P, S]` or None."""
     bias = NO_BIAS if bias is None else (bias, bias.shape[1] // 2)
     rotation = NO_ROTATION if rotation is None else (rotation, *rotation.shape)
-    return qkv, *attention_sizes(qkv, splits), *options, seed, *bias, *rotation
+    return qkv, *attention_sizes(qkv, splits), *options, seed, *bias, *rotation, NO_LENGTH
 
 
 @functools.cache

@@ -186,6 +186,7 @@ def varlen_attention(
     seed: int | tf.Tensor | None = None,
     rule: AttentionRule = EVERY_TOKEN,
     compute_dtype: str | None = None,
+    max_length: int | None = None,
 ) -> tf.Tensor:
     """Computes multi-head attention of packed sequences; each token attends to its own sequence.
 
@@ -196,7 +197,8 @@ def varlen_attention(
     keys, values and the weights of the values are rounded to it, to nearest even; in the gradient,
     also the gradients of the output and of the scores. Processors with AVX512-BF16 multiply these
     about 1.5 times as fast as float32. Other processors compute the same products, but not faster.
-    On a GPU, `compute_dtype` has no effect.
+    On a GPU, `compute_dtype` has no effect. There, cuDNN may compute bfloat16 and float16 and then
+    draws other dropout masks than the reference implementation (docs/performance/gpu.md).
 
     The native op can be differentiated once, with respect to `qkv`, the distance bias and the
     vectors of distances. On a GPU, the reference implementation computes attention with vectors of
@@ -220,6 +222,8 @@ def varlen_attention(
             distance bias and the vectors of distances have the dtype of `qkv`.
         compute_dtype: "bfloat16" for matrix products in bfloat16. None means float32, unless `qkv`
             is bfloat16.
+        max_length: At least the length of the longest sequence, if it is known. Only cuDNN uses it,
+            to save time and memory; it cuts longer sequences off.
 
     Returns:
         `[R, N, D]` with the dtype of `qkv`.
@@ -229,8 +233,8 @@ def varlen_attention(
             distances is not supported.
         ValueError, tf.errors.InvalidArgumentError: If shapes do not match; `row_splits` does not
             begin with 0, does not end with R, or decreases; the distance bias has an even number
-            of columns; `dropout_rate` is outside of [0, 1) or has no seed; or `compute_dtype` is
-            neither None nor "bfloat16".
+            of columns; `dropout_rate` is outside of [0, 1) or has no seed; `compute_dtype` is
+            neither None nor "bfloat16"; or `max_length` is below 1.
 
     Example:
         >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two
@@ -239,6 +243,10 @@ def varlen_attention(
 
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
+    if max_length is not None and max_length < 1:
+        raise ValueError(
+            f"`max_length` must be None or at least 1. Received: max_length={max_length}"
+        )
     qkv, row_splits, distance_bias = native.self_attention_tensors(qkv, row_splits, rule)
     has_distances = rule.distance_vectors is not None
     distances = native.distance_vector_tensors(qkv, rule) if has_distances else ([], [])
@@ -264,6 +272,7 @@ def varlen_attention(
         *distances,
         dropout_rate=dropout_rate,
         bfloat16_products=bfloat16_products,
+        max_length=max_length or 0,
         **rule.attributes,
     )
     return output
@@ -272,9 +281,9 @@ def varlen_attention(
 varlen_attention_reference = native.reference_of(
     varlen_attention,
     """It runs on any device and is twice differentiable. It pads to the longest sequence and needs
-    `[B, N, T, T]` tensors. It draws the same dropout mask as the native op. Unlike there, a value
-    that is not finite also affects the rows of its sequence from which a mask hides it, because its
-    product with zero is NaN.""",
+    `[B, N, T, T]` tensors. It draws the same dropout mask as the native op, unless that is cuDNN's
+    on a GPU. Unlike there, a value that is not finite also affects the rows of its sequence from
+    which a mask hides it, because its product with zero is NaN.""",
 )
 
 
@@ -366,6 +375,7 @@ def _varlen_attention_gradient(
         causal=op.get_attr("causal"),
         window_size=op.get_attr("window_size"),
         num_global_tokens=op.get_attr("num_global_tokens"),
+        max_length=op.get_attr("max_length"),
         bfloat16_products=op.get_attr("bfloat16_products"),
     )
     none = [None] * end

@@ -383,6 +383,7 @@ absl::Status BindSelfAttention(Call* call, Args* args) {
     args->row_splits = row_splits.data;
     args->row_splits_are_int64 = row_splits.is_int64;
     args->rows = qkv.sizes[0];
+    call->Attribute("max_length", &args->max_length);
     if (call->HasInput("rotation")) {
       const Buffer rotation = call->Input("rotation");
       args->rotation = static_cast<const float*>(rotation.data);
@@ -393,8 +394,7 @@ absl::Status BindSelfAttention(Call* call, Args* args) {
       return absl::InvalidArgumentError(
           "`num_distance_vectors` must be 0 on a GPU. Received: 1. Set BERT_TF_OPS=reference.");
     }
-    const std::string error = CheckCudaAttention(*args);
-    return error.empty() ? call->status() : absl::InvalidArgumentError(error);
+    return call->status();
   } else {
     absl::Status status =
         BindRowSplits(call, "row_splits", "qkv", qkv.sizes[0], &args->checked_row_splits);
@@ -521,6 +521,16 @@ absl::Status BindAll(Call* call, Args* args) {
   return status.ok() ? call->AllBound() : status;
 }
 
+// The status of a launch from what a launcher returns: 0 or an error, or a status.
+inline absl::Status StatusOf(absl::string_view op, int error) {
+  if (error == 0) return absl::OkStatus();
+  const absl::string_view why = BertTfCudaError();
+  return absl::InternalError(absl::StrCat(
+      "The GPU kernel of ", op, " was not launched: ", why.empty() ? "invalid arguments" : why,
+      ". BERT_TF_OPS=reference computes the same with stock TensorFlow."));
+}
+inline absl::Status StatusOf(absl::string_view, const absl::Status& status) { return status; }
+
 // Calls the launcher of a GPU kernel for tensors of the kernels' type T.
 template <typename Args, typename T, typename Launcher, typename Call>
 absl::Status Launch(absl::string_view op, Launcher launcher, Call* call, void* stream) {
@@ -530,11 +540,7 @@ absl::Status Launch(absl::string_view op, Launcher launcher, Call* call, void* s
   constexpr int kType = std::is_same_v<T, BFloat16>  ? kBertTfBFloat16
                         : std::is_same_v<T, Float16> ? kBertTfFloat16
                                                      : kBertTfFloat32;
-  if (launcher(kType, args, stream) == 0) return absl::OkStatus();
-  const absl::string_view why = BertTfCudaError();
-  return absl::InternalError(absl::StrCat(
-      "The GPU kernel of ", op, " was not launched: ", why.empty() ? "invalid arguments" : why,
-      ". BERT_TF_OPS=reference computes the same with stock TensorFlow."));
+  return StatusOf(op, launcher(kType, args, stream));
 }
 
 }  // namespace bert_tf

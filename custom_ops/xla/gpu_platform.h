@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include "xla/ffi/api/ffi.h"
 
@@ -40,3 +41,30 @@ struct CtxDecoding<bert_tf::StreamContext> {
 }  // namespace xla::ffi
 
 #endif  // BERT_TF_EMULATED_GPU
+
+namespace bert_tf {
+
+// What attention needs: the stream, and GPU memory until the end of the call.
+struct StreamAndScratch {
+  void* stream;
+  xla::ffi::ScratchAllocator scratch;
+};
+struct StreamAndScratchContext {};
+
+}  // namespace bert_tf
+
+namespace xla::ffi {
+
+template <>
+struct CtxDecoding<bert_tf::StreamAndScratchContext> {
+  using Type = bert_tf::StreamAndScratch;
+  static std::optional<Type> Decode(const XLA_FFI_Api* api, XLA_FFI_ExecutionContext* context,
+                                    DiagnosticEngine& diagnostic) {
+    auto stream = CtxDecoding<bert_tf::StreamContext>::Decode(api, context, diagnostic);
+    auto scratch = CtxDecoding<ScratchAllocator>::Decode(api, context, diagnostic);
+    if (!stream.has_value() || !scratch.has_value()) return std::nullopt;
+    return Type{*stream, *std::move(scratch)};
+  }
+};
+
+}  // namespace xla::ffi

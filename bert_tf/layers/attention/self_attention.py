@@ -183,7 +183,13 @@ class BertSelfAttention(ConfiguredLayer):
             else:
                 compute_dtype = BFLOAT16 if self.precision == BFLOAT16 else None
                 context = ops.varlen_attention(
-                    qkv, layout.row_splits, dropout_rate, dropout_seed, rule, compute_dtype
+                    qkv,
+                    layout.row_splits,
+                    dropout_rate,
+                    dropout_seed,
+                    rule,
+                    compute_dtype,
+                    max_length=layout.padding_mask.shape[1] or None,
                 )
         if probes is not None:
             if probes.observe is not None:

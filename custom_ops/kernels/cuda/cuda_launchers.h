@@ -50,6 +50,7 @@ struct CudaAttentionInputs {
   const float* rotation = nullptr;
   int64_t rotation_places = 0;  // P
   int64_t rotation_size = 0;    // S
+  int64_t max_length = 0;       // of a sequence, or 0 if it is not known
 };
 
 struct CudaAttentionArgs : CudaAttentionInputs {
