@@ -244,19 +244,17 @@ fe::error_t Execute(const CudnnCase& c, const CudaAttentionInputs& args,
                     cudnnHandle_t handle, Plan* plan) {
   int64_t workspace_bytes = 0;
   CHECK_CUDNN_FRONTEND_ERROR(plan->graph.get_workspace_size(workspace_bytes));
-  // cuDNN's workspace begins at a multiple of kAlignment, after the sequences.
+  // Five arrays for the sequences, then cuDNN's workspace. cuDNN needs tensors that are aligned.
   constexpr int64_t kAlignment = 256;
-  const int64_t words = 3 * (c.sequences + 1) + 1 + c.sequences;
-  const int64_t sequences_bytes = RoundUpSize(words * int64_t{sizeof(int64_t)}, kAlignment);
-  auto* const memory = static_cast<int64_t*>(resources.allocate(sequences_bytes + workspace_bytes));
+  const int64_t part_bytes = RoundUpSize((c.sequences + 1) * int64_t{sizeof(int64_t)}, kAlignment);
+  char* const memory = static_cast<char*>(resources.allocate(5 * part_bytes + workspace_bytes));
   if (memory == nullptr) {
     return {fe::error_code_t::CUDA_API_FAILED,
             "no memory for its workspace, " + std::to_string(workspace_bytes) + " bytes"};
   }
-  const int64_t firsts = c.sequences + 1;
-  const CudnnSequences sequences = {memory, memory + firsts, memory + 2 * firsts,
-                                    memory + 3 * firsts,
-                                    reinterpret_cast<int32_t*>(memory + 3 * firsts + 1)};
+  const auto array = [&](int64_t i) { return reinterpret_cast<int64_t*>(memory + i * part_bytes); };
+  const CudnnSequences sequences = {array(0), array(1), array(2), array(3),
+                                    reinterpret_cast<int32_t*>(array(4))};
   if (BertTfCudaCudnnSequences(args, c.sequences, c.longest, sequences, resources.stream) != 0) {
     return {fe::error_code_t::CUDA_API_FAILED, "the sequences could not be computed"};
   }
@@ -285,7 +283,7 @@ fe::error_t Execute(const CudnnCase& c, const CudaAttentionInputs& args,
     pointers[kDValue] = part(tensors.d_qkv, 2);
   }
   CHECK_CUDNN_ERROR(cudnnSetStream(handle, static_cast<cudaStream_t>(resources.stream)));
-  return plan->graph.execute(handle, pointers, reinterpret_cast<char*>(memory) + sequences_bytes);
+  return plan->graph.execute(handle, pointers, memory + 5 * part_bytes);
 }
 
 CudnnResult Attend(const CudnnCase& c, const CudaAttentionInputs& args, const CudnnTensors& tensors,
@@ -312,6 +310,7 @@ CudnnResult Attend(const CudnnCase& c, const CudaAttentionInputs& args, const Cu
     if (plan == nullptr) {
       plan = std::make_unique<Plan>();
       CHECK_CUDNN_FRONTEND_ERROR(Prepare(c, gradient, device->handle, plan.get()));
+      device->RemoveOldPlans();
     }
     if (!plan->is_built) CHECK_CUDNN_FRONTEND_ERROR(plan->graph.build_plans(device->handle));
     plan->is_built = true;
