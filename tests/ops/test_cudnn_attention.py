@@ -18,8 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import configure
+from bert_tf import BertBackbone, ops
+from bert_tf.ops import native
 from tests.conftest import REPOSITORY
 
 FLOAT32, BFLOAT16, FLOAT16 = range(3)  # BertTfCudaType
@@ -186,6 +189,33 @@ def test_sequences_are_those_of_the_row_splits(library, dtype, splits, sequences
     np.testing.assert_array_equal(lengths, np.clip(np.diff(starts), 0, longest))
     assert np.all(starts[:-1] + lengths <= rows)
     assert offset == [0]
+
+
+def test_a_largest_length_below_one_is_refused():
+    with pytest.raises(ValueError, match="`max_length` must be None or at least 1"):
+        ops.varlen_attention(tf.ones([3, 3, 1, 8]), [0, 3], max_length=0)
+
+
+@pytest.mark.parametrize("length, expected", [(9, 9), (None, 0)])
+def test_the_encoder_says_how_long_a_sequence_can_be(tiny_config, length, expected):
+    if native.library() is None:
+        pytest.skip("needs the native ops")
+    backbone = BertBackbone(tiny_config)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, length], tf.int32)])
+    def gradient(token_ids):
+        with tf.GradientTape() as tape:
+            output = backbone({"token_ids": token_ids}, training=True)["sequence_output"]
+        return tape.gradient(output, backbone.trainable_variables)
+
+    with ops.backend("native"):
+        graph = gradient.get_concrete_function().graph
+    found = {
+        op.type: op.get_attr("max_length")
+        for op in graph.get_operations()
+        if op.type.startswith("BertTf>VarlenAttention")
+    }
+    assert found == {"BertTf>VarlenAttention": expected, "BertTf>VarlenAttentionGrad": expected}
 
 
 def header_folders(cudnn: Path, folder: Path) -> list[str]:
