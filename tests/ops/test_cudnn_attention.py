@@ -324,14 +324,14 @@ def make_plans(tmp_path_factory):
     return make
 
 
-ROWS, SEQUENCES, LONGEST = 16384, 32, 512
+ROWS, SEQUENCES, LONGEST, HEADS = 16384, 32, 512, 12
 MASKS = [(-1, False), (-1, True), (128, False), (128, True)]  # window, causal
 PASSES = [(False, False), (False, True), (True, True)]  # deterministic, gradient
 
 
 def case_of(dtype, head_size, mask, rate, deterministic, gradient, compile, longest=LONGEST):
     """Returns the fields that cudnn_plans.cc reads."""
-    sizes = (SEQUENCES, ROWS, longest, 768 // head_size, head_size)
+    sizes = (SEQUENCES, ROWS, longest, HEADS, head_size)
     return (dtype, *sizes, *mask, deterministic, rate, gradient, compile)
 
 
