@@ -1,7 +1,8 @@
 // cudnn_sequences.h on the GPU.
 #define BERT_TF_CUDA
-#include "custom_ops/kernels/attention/cuda_attention_tiles.h"
 #include "custom_ops/kernels/attention/cudnn_sequences.h"
+
+#include "custom_ops/kernels/attention/cuda_attention_tiles.h"
 
 namespace bert_tf::cuda {
 namespace {
