@@ -10,7 +10,7 @@ def shared_object(name, deps, objects = [], exports = "nothing", **kwargs):
       deps: The libraries it consists of.
       objects: Other shared objects that it needs. They are found in its folder or in the one above,
         as bert_tf/ops has them.
-      exports: "nothing" or "our_functions", as custom_ops/export_*.lds say.
+      exports: "nothing", "launchers" or "our_functions", as custom_ops/export_*.lds say.
       **kwargs: Further arguments of cc_binary.
     """
     script = "//custom_ops:export_%s.lds" % exports

@@ -94,8 +94,8 @@ def adam_weight_decay_all(
 
     Raises `UserError` if a variable is neither float32 nor float64.
     """
-    library = native.used_library()
-    native_updates: dict[str, list[AdamUpdate]] = {}
+    library = native.used_library(op="adam_weight_decay")
+    native_inputs: dict[str, list[AdamUpdate]] = {}
     for update in updates:
         dtype = update.variable.dtype
         if dtype not in (tf.float32, tf.float64):
@@ -107,17 +107,24 @@ def adam_weight_decay_all(
                 update, learning_rate, gradient_scale, beta_1, beta_2, epsilon, steps
             )
         else:
-            native_updates.setdefault(update.variable.device, []).append(update)
-    for variables, means, squares, gradients, multipliers, decays in (
-        zip(*of_device) for of_device in native_updates.values()
-    ):
+            inputs = AdamUpdate(
+                update.variable.handle,
+                update.mean.handle,
+                update.square.handle,
+                _as_native_type(update.gradient),
+                update.rate_multiplier,
+                update.weight_decay or 0.0,
+            )
+            native_inputs.setdefault(update.variable.device, []).append(inputs)
+    for inputs in native_inputs.values():
+        variables, means, squares, gradients, multipliers, decays = zip(*inputs)
         library.bert_tf_adam_weight_decay(
-            variables=[variable.handle for variable in variables],
-            means=[mean.handle for mean in means],
-            squares=[square.handle for square in squares],
-            gradients=_as_native_types(gradients),
+            variables=variables,
+            means=means,
+            squares=squares,
+            gradients=gradients,
             learning_rates=tf.cast(learning_rate, tf.float32) * tf.constant(multipliers),
-            weight_decays=tf.constant([decay or 0.0 for decay in decays]),
+            weight_decays=tf.constant(decays),
             gradient_scale=tf.cast(1.0 if gradient_scale is None else gradient_scale, tf.float32),
             steps=tf.cast(0.0 if steps is None else steps, tf.float32),
             beta_1=beta_1,
@@ -128,27 +135,20 @@ def adam_weight_decay_all(
 
 def global_norm(gradients: list[tf.Tensor]) -> tf.Tensor:
     """Returns the square root of the sum of the squares of all elements, a float32 scalar."""
-    library = native.used_library()
+    library = native.used_library(op="global_norm")
     if library is None:
         return tf.linalg.global_norm([tf.cast(gradient, tf.float32) for gradient in gradients])
-    return library.bert_tf_global_norm(_as_native_types(gradients))
+    return library.bert_tf_global_norm([_as_native_type(gradient) for gradient in gradients])
 
 
-def _as_native_types(gradients: Iterable[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the gradients in dtypes that the native ops read, before casts to float32."""
-    types = native.FLOAT_TYPES
-    return [
-        _before_cast(gradient if gradient.dtype in types else tf.cast(gradient, tf.float32))
-        for gradient in gradients
-    ]
+def _as_native_type(gradient: tf.Tensor) -> tf.Tensor:
+    """Returns the gradient in a dtype that the native ops read, before a cast to float32.
 
-
-def _before_cast(gradient: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor that a graph casts to this float32 gradient, or the gradient.
-
-    Under mixed precision, gradients of float32 variables are such casts. The native ops read the
+    Under mixed precision, a graph casts the gradients of float32 variables. The native ops read the
     low-precision tensors, which are half as large, and nothing computes the casts.
     """
+    if gradient.dtype not in native.FLOAT_TYPES:
+        gradient = tf.cast(gradient, tf.float32)
     source, is_cast = gradient, False
     while not is_cast and tf.is_symbolic_tensor(source):
         if source.op.type not in ("Cast", "Identity", "IdentityN"):

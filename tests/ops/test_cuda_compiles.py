@@ -77,7 +77,8 @@ def test_lists_the_kernels_of_every_source_and_type(library):
     kernels = build.descriptions(library)
     assert {source for source, _, _ in kernels} == set(build.SOURCES)
     assert len(set(kernels)) == len(kernels) > 150
-    for source in build.SOURCES:
+    without_types = {"adam_weight_decay", "cudnn_sequences"}  # a kernel for all of them, or numbers
+    for source in set(build.SOURCES) - without_types:
         names = " ".join(name for of_source, name, _ in kernels if of_source == source)
         assert all(f"<{element}" in names for element in ("float", "BFloat16", "Float16"))
 
