@@ -23,8 +23,9 @@ inline absl::Status TryCudnn(int type, const CudaAttentionInputs& args, const Cu
       *is_done = true;
       return absl::OkStatus();
     case kCudnnFailed:
-      return absl::InternalError(absl::StrCat("Attention by cuDNN failed: ", *why_not,
-                                              ". BERT_TF_CUDNN=0 uses bert_tf's kernels."));
+      return absl::InternalError(
+          absl::StrCat("Attention by cuDNN failed: ", *why_not,
+                       ". Without BERT_TF_CUDNN=1, bert_tf's kernels are used."));
     case kCudnnUnavailable: {
       [[maybe_unused]] static const bool is_logged = [&] {
         LOG(WARNING) << "bert_tf computes attention with its own GPU kernels. " << *why_not << ".";

@@ -1,5 +1,23 @@
 #include "custom_ops/kernels/attention/cudnn_attention.h"
 
+#include <cstdlib>
+
+namespace bert_tf {
+namespace {
+
+// Returns why cuDNN is not for these arguments, or null. It was not measured on a GPU, so it must
+// be asked for.
+const char* WhyNotNow(int type, const CudaAttentionInputs& args) {
+  static const bool is_switched_on = [] {
+    const char* const choice = std::getenv("BERT_TF_CUDNN");
+    return choice != nullptr && std::string(choice) == "1";
+  }();
+  return is_switched_on ? WhyNotCudnn(type, args) : "BERT_TF_CUDNN=1 switches it on";
+}
+
+}  // namespace
+}  // namespace bert_tf
+
 // The headers of CUDA, cuDNN and cudnn-frontend are in the wheel of TensorFlow, and the functions
 // of cuDNN in libtensorflow_framework.so.2, which opens libcudnn.so.9 when one of them is called.
 #if __has_include(<cudnn_frontend_version.h>)
@@ -11,7 +29,7 @@
 extern "C" int BertTfCudaCudnnAttention(int type, const bert_tf::CudaAttentionInputs& args,
                                         const bert_tf::CudnnTensors&, const bert_tf::GpuResources&,
                                         std::string* message) {
-  const char* const why_not = bert_tf::WhyNotCudnn(type, args);
+  const char* const why_not = bert_tf::WhyNotNow(type, args);
   *message =
       why_not != nullptr ? why_not : "the TensorFlow of the build has no cudnn-frontend 1.13";
   return why_not != nullptr ? bert_tf::kCudnnDoesNotFit : bert_tf::kCudnnUnavailable;
@@ -23,7 +41,6 @@ extern "C" int BertTfCudaCudnnAttention(int type, const bert_tf::CudaAttentionIn
 #include <cudnn_frontend.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
@@ -321,10 +338,8 @@ CudnnResult Attend(const CudnnCase& c, const CudaAttentionInputs& args, const Cu
   return error.is_good() ? kCudnnDone : kCudnnFailed;
 }
 
-// Returns why this process does not use cuDNN, or "".
+// Returns why this process cannot use cuDNN, or "".
 std::string WhyUnavailable() {
-  const char* const choice = std::getenv("BERT_TF_CUDNN");
-  if (choice != nullptr && std::string(choice) == "0") return "BERT_TF_CUDNN=0 switches cuDNN off";
   const size_t version = cudnnGetVersion();  // 0 if there is none
   if (version >= kLeastCudnn) return "";
   return "cuDNN must be at least version " + std::to_string(kLeastCudnn) +
@@ -340,7 +355,8 @@ extern "C" int BertTfCudaCudnnAttention(int type, const bert_tf::CudaAttentionIn
                                         const bert_tf::GpuResources& resources,
                                         std::string* message) {
   using namespace bert_tf;
-  if (const char* const why_not = WhyNotCudnn(type, args)) {
+  const char* const why_not = WhyNotNow(type, args);
+  if (why_not != nullptr) {
     *message = why_not;
     return kCudnnDoesNotFit;
   }

@@ -23,8 +23,8 @@ constexpr int64_t kCudnnHeadMultiple = 8;
 enum CudnnResult {
   kCudnnDone,         // the work is queued
   kCudnnFailed,       // an error
-  kCudnnDoesNotFit,   // cuDNN is not for these arguments, so our kernels must compute them
-  kCudnnUnavailable,  // cuDNN would be, but it is too old, absent or switched off, or it refuses
+  kCudnnDoesNotFit,   // cuDNN is not for these arguments, or off, so our kernels must compute them
+  kCudnnUnavailable,  // cuDNN would be, but it is too old or absent, or it refuses
 };
 
 // Returns why cuDNN does not compute attention for these arguments, which depends only on the type,
