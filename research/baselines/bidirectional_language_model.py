@@ -54,10 +54,10 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
     """
 
     def __init__(self, backbone: BaselineBackbone, tokenizer=None, **kwargs):
+        backbone.require_kind(ELMO)
         super().__init__(backbone, tokenizer, **kwargs)
         self.spec = dataclasses.replace(self.spec, labels=NEXT_WORDS)
         self.uses_pooler = False
-        backbone.require_kind(ELMO)
         backbone.pooler.is_missing = True
         self.output_layer = keras.layers.Dense(backbone.config.vocab_size, name="output_layer")
         self.build()

@@ -56,10 +56,10 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         tokenizer=None,
         **kwargs,
     ):
+        backbone.require_kind(NNLM)
         super().__init__(backbone, tokenizer, **kwargs)
         self.spec = dataclasses.replace(self.spec, labels=NEXT_WORDS)
         self.uses_pooler = False
-        backbone.require_kind(NNLM)
         self.has_direct_connections = has_direct_connections
         backbone.pooler.is_missing = True
         vocab_size = backbone.config.vocab_size
