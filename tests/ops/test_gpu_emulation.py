@@ -1,6 +1,6 @@
 """The tests of ops and of models under XLA through the GPU's OpKernels, lowerings and handlers.
 
-gpu_emulation.py lets the CUDA kernels run on the CPU, also behind NVRTC and a driver.
+gpu_emulation.py lets the CUDA kernels run on the CPU, also those that NVRTC and a driver find.
 
 In processes of their own: this one has the CPU's kernels.
 """
@@ -47,7 +47,7 @@ def build(*targets):
         pytest.skip("needs a TensorFlow with the headers of XLA")
     bazel = configure.find_bazel()
     labels = [f"//custom_ops/{target}" for target in targets]
-    # With another LD_LIBRARY_PATH, in which NVRTC may be, Bazel compiles everything again.
+    # Bazel compiles everything again if LD_LIBRARY_PATH, in which NVRTC may be, is another.
     env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     subprocess.run([bazel, "build", *labels], cwd=REPOSITORY, check=True, env=env)
     answer = subprocess.run(
@@ -122,7 +122,7 @@ def test_it_is_as_on_the_cpu(emulated_gpu, tests, least):
     ],
 )
 def test_every_kernel_is_found_and_launched(emulated_driver, tests, least):
-    """With its own name in NVRTC's code, and the grid, shared memory and arguments it needs."""
+    """NVRTC's code has each kernel's name; grid, shared memory and arguments are the right ones."""
     assert run_tests(emulated_driver, tests) >= least
 
 

@@ -73,7 +73,7 @@ class Kernel {
   int Launch(dim3 grid, int threads, size_t shared_bytes, void* stream, void** parameters);
 
   const char* source() const { return source_; }
-  // With its template arguments, such as ForwardKernel<BFloat16, 64, true>.
+  // The name has the template arguments, such as ForwardKernel<BFloat16, 64, true>.
   const std::string& name() const { return name_; }
   const std::vector<size_t>& parameter_bytes() const { return parameter_bytes_; }
 
