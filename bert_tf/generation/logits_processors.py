@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.python_functions import numpy_function
 from bert_tf.errors import user_error
 from bert_tf.generation.generation_config import GenerationConfig
 
@@ -217,7 +218,7 @@ def _allow_by_function(logits, function, known):
         return allowed
 
     inputs = (known.row_numbers, known.token_ids, known.position)
-    allowed = tf.numpy_function(allowed_of, inputs, tf.bool, stateful=False)
+    allowed = numpy_function(allowed_of, inputs, tf.bool, stateful=False)
     return tf.where(tf.ensure_shape(allowed, logits.shape), logits, FORBIDDEN)
 
 

@@ -14,6 +14,8 @@ Zeng et al. 2022, "Boosting distributed training performance of the unpadded BER
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.python_functions import numpy_function
+
 # Distances from the mean, as shares of it. Bins nearer than the first are not worth another
 # exchange. While a bin is farther than the second, other first assignments are tried.
 TOLERANCE, ACCEPTED = 0.005, 0.05
@@ -60,7 +62,7 @@ def deal_in_graph(lengths: tf.Tensor, replicas: int, parts: int = 1) -> tuple[tf
     def deal(lengths):
         return deal_rows(lengths, replicas, parts)
 
-    order, splits = tf.numpy_function(deal, [lengths], [tf.int64, tf.int64], stateful=False)
+    order, splits = numpy_function(deal, [lengths], [tf.int64, tf.int64], stateful=False)
     return tf.ensure_shape(order, [None]), tf.ensure_shape(splits, [replicas + 1])
 
 

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.python_functions import numpy_function
 from bert_tf.errors import UserError, check_limits, require, user_error
 from bert_tf.inputs.token_rows import TokenRows
 
@@ -430,7 +431,7 @@ def _batches_of(steps: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
 
     @tf.autograph.experimental.do_not_convert
     def call(step):
-        rows, epoch = tf.numpy_function(function, [step], [tf.int64, tf.int64])
+        rows, epoch = numpy_function(function, [step], [tf.int64, tf.int64])
         return tf.ensure_shape(rows, [None]), tf.ensure_shape(epoch, [])
 
     return steps.map(call)

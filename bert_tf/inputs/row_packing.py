@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.python_functions import numpy_function
 from bert_tf.errors import DataError, check_limits
 
 OPEN_ROWS = 64
@@ -203,7 +204,7 @@ def pack_rows(
     def pack(features: Features, labels: Features) -> Any:
         lengths = tf.math.count_nonzero(features["padding_mask"], axis=1)
         predictions = tf.math.count_nonzero(labels["masked_weights"] > 0, axis=1)
-        places = tf.numpy_function(fit, [lengths, predictions], [tf.int32] * 3)
+        places = numpy_function(fit, [lengths, predictions], [tf.int32] * 3)
         places = Places(*(tf.ensure_shape(field, [None]) for field in places))
         num_rows = tf.reduce_max(places.rows) + 1
         sizes = (row_length, max_sequences, max_predictions, pad_token_id)

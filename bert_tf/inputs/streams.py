@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.python_functions import from_generator
 from bert_tf.errors import user_error
 from bert_tf.inputs.columns import TextColumns, holds_text
 from bert_tf.inputs.token_rows import parallel_map
@@ -90,9 +91,7 @@ def batches_of_text(
         return tf.TensorSpec([None, *values.shape[1:]], dtype)
 
     signature = tf.nest.map_structure(spec, plain(first))
-    dataset = tf.data.Dataset.from_generator(
-        lambda: map(plain, make_batches()), output_signature=signature
-    )
+    dataset = from_generator(lambda: map(plain, make_batches()), output_signature=signature)
     if count is None:
         return dataset
     return dataset.apply(tf.data.experimental.assert_cardinality(count))

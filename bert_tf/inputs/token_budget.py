@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.python_functions import numpy_function
 from bert_tf.errors import ConfigError, check_limits, user_error
 from bert_tf.inputs.batches import token_batches
 
@@ -71,7 +72,7 @@ def batch_by_tokens(
         return np.concatenate(batches), splits.astype(np.int64)
 
     def batches_of(number, lengths, examples):
-        order, splits = tf.numpy_function(cut, [lengths, number], [tf.int64, tf.int64])
+        order, splits = numpy_function(cut, [lengths, number], [tf.int64, tf.int64])
         order, splits = tf.ensure_shape(order, [None]), tf.ensure_shape(splits, [None])
 
         def batch(index):

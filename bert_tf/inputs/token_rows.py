@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import progress_slices
+from bert_tf.base.python_functions import numpy_function
 from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.long_texts import token_windows
 from bert_tf.text import packing
@@ -313,7 +314,7 @@ def batches_of_numbers(
         return list(map(features.get, specs))
 
     def batch(numbers, *epoch):
-        values = tf.numpy_function(arrays, [numbers], dtypes, stateful=False)
+        values = numpy_function(arrays, [numbers], dtypes, stateful=False)
         features, targets = {}, []
         for (name, spec), value in zip(specs.items(), values, strict=True):
             features[name] = tf.ensure_shape(value, [*numbers.shape, *spec.shape[1:]])

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.optional_packages import require_package
+from bert_tf.base.python_functions import numpy_function
 from bert_tf.errors import require
 from bert_tf.text.unicode_tables import GOOGLE, word_data
 
@@ -67,7 +68,7 @@ class ChineseWords:
 
         `run_starts`, bool `[K]`, says which of them are the first after white space or of a string.
         """
-        found = tf.numpy_function(self._starts, [points, run_starts], tf.bool, stateful=False)
+        found = numpy_function(self._starts, [points, run_starts], tf.bool, stateful=False)
         return tf.ensure_shape(found, points.shape)
 
     def _starts(self, points: np.ndarray, run_starts: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.optional_packages import require_package
+from bert_tf.base.python_functions import numpy_function
 from bert_tf.base.ragged_rows import row_ids
 from bert_tf.errors import DataError, user_error
 from bert_tf.text.tokenizer_base import Tokenizer
@@ -58,7 +59,7 @@ def whole_word_units(
     if segmenter is not None:
         inside = functools.partial(_inside_words, segmenter)
         ranges = [pieces.char_starts.values, pieces.char_ends.values, pieces.ids.row_splits]
-        joins |= tf.ensure_shape(tf.numpy_function(inside, [texts, *ranges], tf.bool), [None])
+        joins |= tf.ensure_shape(numpy_function(inside, [texts, *ranges], tf.bool), [None])
     starts = tf.cast(~joins, tf.int32)
     units = tf.cumsum(starts) - 1
     before = tf.concat([units, [0]], axis=0)

@@ -4,7 +4,9 @@ One model of each task is traced for this module; its weights are set back for e
 `TrainingModel` promises is tested in depth in tests/training/test_training_model.py.
 """
 
+import collections
 import dataclasses
+import gc
 import itertools
 import random
 
@@ -102,6 +104,19 @@ def test_xla_trains_on_a_token_budget(name):
     expected = other.fit(data.map(packed), epochs=3, verbose=0).history
     assert_same(history, expected)
     assert_same(weights, weights_of(other))
+
+
+@tasks("training", few=True, on_text=True)
+def test_what_a_call_made_of_its_data_ends_with_it(name, traced):
+    """Loops of `fit`, as a search for settings is, and of answers keep nothing."""
+    task, objects = TASKS[name], []
+    for _ in range(3):
+        traced.fit(task.text, task.labels, **OPTIONS)
+        task.answers(traced, task.question)
+        gc.collect()
+        kinds = [type(value) for value in gc.get_objects()]
+        objects.append(collections.Counter(k for k in kinds if "bert_tf" in str(k.__module__)))
+    assert objects[1] == objects[2]
 
 
 @tasks("training")

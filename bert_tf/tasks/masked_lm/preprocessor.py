@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.python_functions import numpy_function
 from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
@@ -285,7 +286,7 @@ def mask_texts(
     passes = itertools.count()
 
     def this_pass(_):
-        number = tf.numpy_function(lambda: np.int64(next(passes) if fresh else 0), [], tf.int64)
+        number = numpy_function(lambda: np.int64(next(passes) if fresh else 0), [], tf.int64)
         return tf.data.Dataset.from_tensors(tf.ensure_shape(number, [])).repeat()
 
     def number_rows(count, element):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.python_functions import from_generator
 from bert_tf.errors import DataError, require
 from bert_tf.inputs.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
 from bert_tf.inputs.row_packing import Places, first_fit, place_in_rows
@@ -152,7 +153,7 @@ def pretraining_text(
     examples.require_some()
     batches = ExampleBatches(examples, tokenizer, batch_size, token_budget, num_shards, own_shards)
     with tf.device("CPU:0"):
-        dataset = tf.data.Dataset.from_generator(
+        dataset = from_generator(
             lambda: _until_exit(batches.from_step(start_step, repeat)),
             output_signature=BATCH_SIGNATURE,
         )

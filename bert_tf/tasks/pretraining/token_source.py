@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.python_functions import from_generator
 from bert_tf.base.ragged_rows import row_ids
 from bert_tf.tasks.pretraining.document_chunks import Chunk, read_documents, token_splits
 from bert_tf.text.code_points import starts as begins
@@ -109,7 +110,7 @@ class _Worker(concurrent.futures.ThreadPoolExecutor):
                 yield self._requests.get()
 
         with tf.device("CPU:0"):
-            dataset = tf.data.Dataset.from_generator(
+            dataset = from_generator(
                 requests, output_signature=tf.TensorSpec([None], tf.string)
             ).map(self._tokens_of)
         options = tf.data.Options()
