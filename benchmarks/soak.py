@@ -16,6 +16,7 @@ after the warm-up. The status is 1 if a process has ended or a right request was
 import asyncio
 import collections
 import contextlib
+import gc
 import importlib.util
 import json
 import multiprocessing
@@ -78,6 +79,7 @@ def predict_forever(model_dir, texts, seed, count):
 
     random = _random(seed, 2)
     while True:
+        gc.collect()  # a Keras model refers to itself, so it ends only with a collection
         model = bert_tf.BertTextClassifier.from_pretrained(model_dir)
         for _ in range(_CALLS_PER_MODEL):
             chosen = random.choice(texts, random.integers(1, 33)).tolist()
