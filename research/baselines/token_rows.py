@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import progress_bar
+from bert_tf.base.python_functions import from_generator
 from bert_tf.base.regular_files import open_input
 from bert_tf.errors import DataError, UserError
 from bert_tf.text.tokenizer_base import Tokenizer
@@ -116,7 +117,7 @@ class TokenRows:
                     return
 
         signature = tf.TensorSpec([None], tf.int32)
-        rows = tf.data.Dataset.from_generator(generate, output_signature=signature)
+        rows = from_generator(generate, output_signature=signature)
         count = len(self) if seed is None else tf.data.INFINITE_CARDINALITY
         rows = rows.apply(tf.data.experimental.assert_cardinality(count))
         pad_id = self.tokenizer.pad_token_id
