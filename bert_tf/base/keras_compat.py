@@ -328,7 +328,7 @@ def weighted_by_class(
     return TFDatasetAdapter(dataset, class_weight).get_tf_dataset()
 
 
-def build_under_strategy(model: keras.Model, iterator: Any, data_batch: Any) -> None:
+def build_under_strategy(model: keras.Model, iterator: Any = None, data_batch: Any = None) -> None:
     """Builds a model and its optimizer: what `_maybe_symbolic_build` of a model should do.
 
     Public way: none. Keras's own method computes the mean of distributed batches, which fails for

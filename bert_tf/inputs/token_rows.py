@@ -201,11 +201,6 @@ class FewTexts(TokenizedTexts):
         vars(self).update(vars(TokenizedTexts.of(self.tokenizer, self.texts, self.max_length)))
         return vars(self)[name]
 
-    def columns(self) -> list[tf.Tensor]:
-        """Returns the texts, strings `[n]`, of pairs the first and the second ones."""
-        with tf.device("CPU:0"):
-            return [tf.constant(column, tf.string) for column in self.texts]
-
     def in_order(self, columns: list[tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Returns the features of texts in the order of batches, and this order, int32 `[n]`."""
         with tf.device("CPU:0"):

@@ -170,7 +170,9 @@ class Predictor:
             features, order = texts.in_order(columns)
             return order, self.tensors(features)
 
-        return self.of_strings(texts.columns(), texts.tokenizer, outputs, texts.max_length)
+        with tf.device("CPU:0"):
+            columns = [tf.constant(column, tf.string) for column in texts.texts]
+        return self.of_strings(columns, texts.tokenizer, outputs, texts.max_length)
 
     def of_strings(
         self, columns: list[tf.Tensor], tokenizer: Tokenizer, outputs: Callable, key: Hashable
@@ -288,9 +290,9 @@ def predict_batches(
         batch_size = batch_size or max(1, TOKEN_BUDGET // length)
     in_one_graph = length is None and _are_one_batch(model, rows, batch_size, token_budget)
     if in_one_graph:
-        check_limits(token_budget=token_budget, batch_size=batch_size)
         batches = [np.arange(len(rows))]
     else:
+        check_limits(token_budget=token_budget, batch_size=batch_size)
         batches = sorted_batches(rows, token_budget, batch_size, length) or [np.arange(0)]
     callbacks = _begun_callbacks(model, callbacks, verbose, len(batches))
     predictor = Predictor.of(model)
@@ -313,8 +315,10 @@ def _are_one_batch(model, rows, batch_size, token_budget):
     """Returns whether `sorted_batches` makes one batch of few texts, whatever their lengths."""
     if not isinstance(rows, FewTexts) or model.distribute_strategy.num_replicas_in_sync > 1:
         return False
-    fits = len(rows) <= (batch_size or len(rows))
-    return fits and (len(rows) == 1 or rows.most_tokens <= (token_budget or TOKEN_BUDGET))
+    if batch_size is not None and batch_size < len(rows):
+        return False
+    token_budget = TOKEN_BUDGET if token_budget is None else token_budget
+    return rows.most_tokens <= token_budget or (len(rows) == 1 and token_budget >= 1)
 
 
 def _begun_callbacks(model, callbacks, verbose, steps):
