@@ -69,16 +69,16 @@ def _holds_layers(value):
     return any(isinstance(part, keras.layers.Layer) for part in tf.nest.flatten(value))
 
 
-def quick_weights(model: keras.Model) -> list[keras.Variable]:
-    """Returns the weights of a model in a fixed order. Public way: `weights`, which is slow.
+def quick_weights(model: keras.Model, with_trained: bool = False) -> list[keras.Variable]:
+    """Returns the weights of a model in a fixed order, then those that are trained, if asked for.
 
-    `weights` looks through them once for each layer above them.
+    Public way: `weights`, which is slow: it looks through them once for each layer above them.
     """
     weights = []
     for layer in model._flatten_layers():
         weights += layer._trainable_variables
         weights += layer._non_trainable_variables
-    return weights
+    return weights + model.trainable_weights if with_trained else weights
 
 
 @contextlib.contextmanager

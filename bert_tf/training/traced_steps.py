@@ -44,22 +44,18 @@ class Traces:
         """
         if self.are_of(model, step, settings):
             return False
-        self._weights[step] = list(map(weakref.ref, _weights(model, step)))
+        weights = keras_compat.quick_weights(model, with_trained=step == "train")
+        self._weights[step] = list(map(weakref.ref, weights))
         self._settings[step] = settings
         return True
 
     def are_of(self, model: keras.Model, step: str, settings: Any) -> bool:
         """Returns whether weights and settings are those of the last call of `have_changed`."""
         known = self._weights.get(step)
-        weights = _weights(model, step)
+        weights = keras_compat.quick_weights(model, with_trained=step == "train")
         if known is None or len(known) != len(weights) or self._settings[step] != settings:
             return False
         return all(map(operator.is_, map(weakref.ref.__call__, known), weights))
-
-
-def _weights(model, step):
-    trained = model.trainable_weights if step == "train" else []
-    return keras_compat.quick_weights(model) + trained
 
 
 def traced_settings(model: keras.Model, step: str) -> Any:

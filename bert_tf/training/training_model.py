@@ -309,8 +309,9 @@ class TrainingModel(StepModel):
         preprocessor = self.preprocessor
         x = x if preprocessor is None else preprocessor.read(x)
         if isinstance(x, TextColumns):
-            rule = "must be None for texts; it counts the batches of a dataset"
-            require(steps is None, rule, UserError, steps=steps)
+            if steps is not None:
+                expected = "be None for texts; it counts the batches of a dataset"
+                raise user_error("`steps`", expected, f"{steps=}.")
             if window_stride is not None:
                 preprocessor.require_windows(x, window_stride)
                 rule = "must be None for outputs of tokens, which are others in each window"
