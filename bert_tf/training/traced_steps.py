@@ -281,8 +281,9 @@ def predict_batches(
     Without rows it is a batch of none, which shows the shape of the outputs. The arguments are
     those of `TrainingModel.predict`.
     """
-    length = model.preprocessor.static_length
-    if length is not None:  # XLA compiles batches of one size
+    length = None
+    if model.jit_compile:  # XLA compiles batches of one size
+        length = model.preprocessor.static_length
         batch_size = batch_size or max(1, TOKEN_BUDGET // length)
     in_one_graph = length is None and _are_one_batch(model, rows, batch_size, token_budget)
     if in_one_graph:
