@@ -230,7 +230,7 @@ def build_for(optimizer: keras.optimizers.Optimizer, variables: list[keras.Varia
     if not optimizer.built:
         optimizer.build(variables)
         return
-    known = built_variables(optimizer)
+    known = optimizer._trainable_variables
     is_known = set(map(id, known))
     added = [variable for variable in variables if id(variable) not in is_known]
     owner = getattr(optimizer, "inner_optimizer", optimizer)

@@ -101,7 +101,6 @@ class TokenizerGraphs:
             return rows(columns, sizes)
         specs = [[_STRINGS] * len(columns), dict.fromkeys(sizes, _SIZE)]
         key = (model, form, len(columns), *sizes)
-        sizes = {name: tf.constant(size, tf.int64) for name, size in sizes.items()}
         try:
             return self._traced(key, rows, specs)(columns, sizes)
         except tf.errors.InvalidArgumentError:

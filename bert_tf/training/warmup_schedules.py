@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require, require_one_of, user_error
-from bert_tf.training.schedules import RunSchedule, with_warmup
+from bert_tf.training.schedules import RunSchedule
 
 DECAYS = {  # from 1 at the beginning of the decay, 0, to 0 at its end, 1
     "linear": lambda done: 1.0 - done,
@@ -40,8 +40,7 @@ class _Decay(RunSchedule):
 
     def rate(self, step, num_steps, num_warmup_steps):
         height = self.height(step, num_steps, num_warmup_steps)
-        rate = self.final_rate + (self.learning_rate - self.final_rate) * height
-        return with_warmup(rate, self.learning_rate, step, num_warmup_steps)
+        return self.final_rate + (self.learning_rate - self.final_rate) * height
 
     def height(
         self, step: tf.Tensor, num_steps: tf.Tensor, num_warmup_steps: tf.Tensor
@@ -73,7 +72,7 @@ class WarmupConstant(_Endless):
         super().__init__(learning_rate, num_warmup_steps)
 
     def rate(self, step, num_steps, num_warmup_steps):
-        return with_warmup(self.learning_rate, self.learning_rate, step, num_warmup_steps)
+        return self.learning_rate
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -110,8 +109,7 @@ class WarmupInverseSqrt(_Endless):
     def rate(self, step, num_steps, num_warmup_steps):
         timescale = self.timescale or self.num_warmup_steps or 10_000  # as transformers
         after = tf.maximum(step - num_warmup_steps, 0.0)
-        rate = self.learning_rate * tf.math.rsqrt(after / timescale + 1.0)
-        return with_warmup(rate, self.learning_rate, step, num_warmup_steps)
+        return self.learning_rate * tf.math.rsqrt(after / timescale + 1.0)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
