@@ -199,8 +199,27 @@ class WarmupLinearDecay(RunSchedule):
         return self.learning_rate * (1.0 - done)
 
 
+class DecaySchedule(RunSchedule):
+    """A schedule from `learning_rate` after the warm-up to `final_rate` at the end of the run."""
+
+    def __init__(self, learning_rate, num_train_steps, num_warmup_steps, final_rate, warmup):
+        super().__init__(num_train_steps, num_warmup_steps, warmup)
+        self.learning_rate = learning_rate
+        self.final_rate = final_rate
+
+    def rate(self, step, num_steps, num_warmup_steps):
+        height = self.height(step, num_steps, num_warmup_steps)
+        return self.final_rate + (self.learning_rate - self.final_rate) * height
+
+    def height(
+        self, step: tf.Tensor, num_steps: tf.Tensor, num_warmup_steps: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns a number from 1 to 0 for a step after the warm-up."""
+        raise NotImplementedError(f"{type(self).__name__} must have `height`.")
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupCosineDecay(RunSchedule):
+class WarmupCosineDecay(DecaySchedule):
     """Linear warm-up, then half a cosine from the peak to the final rate.
 
     Args:
@@ -230,19 +249,16 @@ class WarmupCosineDecay(RunSchedule):
         final_rate: float = 0.0,
         warmup: float | None = None,
     ):
-        super().__init__(num_train_steps, num_warmup_steps, warmup)
-        self.learning_rate = learning_rate
-        self.final_rate = final_rate
+        super().__init__(learning_rate, num_train_steps, num_warmup_steps, final_rate, warmup)
 
     def check_run(self, num_steps, num_warmup_steps):
         if not 0 <= num_warmup_steps < num_steps:
             received = f"num_warmup_steps={num_warmup_steps!r}, num_train_steps={num_steps}"
             raise user_error("`num_warmup_steps`", "be in [0, num_train_steps)", received)
 
-    def rate(self, step, num_steps, num_warmup_steps):
+    def height(self, step, num_steps, num_warmup_steps):
         done = (step - num_warmup_steps) / (num_steps - num_warmup_steps)
-        height = 0.5 * (1.0 + tf.cos(math.pi * tf.clip_by_value(done, 0.0, 1.0)))
-        return self.final_rate + (self.learning_rate - self.final_rate) * height
+        return 0.5 * (1.0 + tf.cos(math.pi * tf.clip_by_value(done, 0.0, 1.0)))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
