@@ -113,6 +113,7 @@ def used_library(runs_on_gpu: bool = True, op: str | None = None) -> ModuleType 
 
 @functools.cache
 def _checked_backend(requested: str) -> str:
+    """Returns the value of `BERT_TF_OPS`, which every op asks for, after one check of each."""
     if requested not in BACKENDS:
         raise ValueError(
             f"`{BACKEND_VARIABLE}` must be one of {', '.join(BACKENDS)}. "

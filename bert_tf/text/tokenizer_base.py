@@ -141,9 +141,9 @@ class Tokenizer:
         max_length = self.max_length if max_length is None else max_length
         least = 2 if pairs is None else 2 + self.separators
         packing.check_row_options(max_length, padding, truncation, least)
-        form = (self.cls_token_id, self.sep_token_id, None if ragged else self.pad_token_id)
-        form += (truncation, self.truncation_side)
-        form += (self.separators, self.has_segments, self.repeats_cls)
+        ids = self.cls_token_id, self.sep_token_id, None if ragged else self.pad_token_id
+        pair = self.separators, self.has_segments, self.repeats_cls
+        form = (*ids, truncation, self.truncation_side, *pair)
         sizes = {} if max_length is None else {"max_length": max_length}
         if padding != "longest" and not ragged:
             name = "length" if padding == "max_length" else "multiple"
