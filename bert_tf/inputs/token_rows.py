@@ -146,7 +146,7 @@ class TokenizedTexts(RaggedRows):
     ) -> "TokenizedTexts":
         """Tokenizes texts, one array of strings `[n]`, or pairs, two; longer rows are cut."""
         tokenize = functools.partial(tokenizer, max_length=max_length, ragged=True)
-        rows = tokenized(tokenize, columns)
+        rows = tokenize_in_parts(tokenize, columns)
         ids = rows["token_ids"], rows["segment_ids"]
         return cls(*ids, tokenizer.pad_token_id, rows_per_example)
 
@@ -159,7 +159,7 @@ class TokenizedTexts(RaggedRows):
         A window of `max_length` tokens, `[CLS]` and `[SEP]` counted, begins every `stride` tokens.
         """
         with tf.device("CPU:0"):
-            ids = tokenized(tokenizer.tokenize, [texts])
+            ids = tokenize_in_parts(tokenizer.tokenize, [texts])
             windows, text_of_window = token_windows(ids, max_length - 2, stride)
             ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
             rows = packing.pack(windows, None, *ends, None, "longest_first")
@@ -252,7 +252,7 @@ class MarkedRows(RaggedRows):
         return token_values[rows[self.marks], columns[self.marks]]
 
 
-def tokenized(
+def tokenize_in_parts(
     function: Callable, columns: Sequence[Sequence[Any]], size: int = TOKENIZED_TOGETHER
 ) -> Any:
     """Returns what `function(*columns)` makes of columns of texts, `size` rows at a time.

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.columns import is_missing
 from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.token_rows import RaggedRows, joined, tokenized
+from bert_tf.inputs.token_rows import RaggedRows, joined, tokenize_in_parts
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import (
     Windows,
@@ -169,7 +169,7 @@ class _TokenizedOnce:
             found = tokenizer.tokenize_with_offsets(tf.constant(texts, tf.string), True)
             return found.ids, found.char_starts, found.char_ends
 
-        self.ids, self.starts, self.ends = tokenized(pieces, [different], _TEXTS_AT_ONCE)
+        self.ids, self.starts, self.ends = tokenize_in_parts(pieces, [different], _TEXTS_AT_ONCE)
         self._splits = self.ids.row_splits.numpy()
         self._starts, self._ends = self.starts.values.numpy(), self.ends.values.numpy()
 
