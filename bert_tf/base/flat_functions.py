@@ -5,6 +5,8 @@ apart by its type: up to four milliseconds for a few ragged tensors, as long as 
 Here, only plain tensors go in and out, and outside of a graph nothing is bound or compared.
 """
 
+import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +22,7 @@ class FlatFunction:
             Its results are such structures too, and may hold None.
         signature: The specifications of the arguments.
         jit_compile: See `tf.function`.
+        device: Where the function is computed; None leaves it to TensorFlow.
 
     Example:
         >>> double = FlatFunction(lambda x: {"y": 2.0 * x}, [tf.TensorSpec([None])])
@@ -27,8 +30,15 @@ class FlatFunction:
         array([2., 4.], dtype=float32)
     """
 
-    def __init__(self, function: Callable, signature: list, jit_compile: bool | None = None):
+    def __init__(
+        self,
+        function: Callable,
+        signature: list,
+        jit_compile: bool | None = None,
+        device: str | None = None,
+    ):
         self._function = function
+        self._placed = functools.partial(tf.device, device) if device else contextlib.nullcontext
         self._signature = signature
         self._dtypes = [spec.dtype for spec in _parts(signature)]
         self._jit_compile = jit_compile
@@ -39,7 +49,8 @@ class FlatFunction:
     def __call__(self, *args: Any) -> Any:
         """Returns what the function returns; the arguments have the structure of the signature."""
         if tf.config.functions_run_eagerly():
-            return self._function(*args)
+            with self._placed():
+                return self._function(*args)
         if self._traced is None:
             with self._lock, tf.init_scope():
                 if self._traced is None:
@@ -55,7 +66,8 @@ class FlatFunction:
 
     def _trace(self):
         def flat(*tensors):
-            self._results = self._function(*_rebuilt(self._signature, iter(tensors)))
+            with self._placed():
+                self._results = self._function(*_rebuilt(self._signature, iter(tensors)))
             return list(_parts(self._results))
 
         options = {"autograph": False, "jit_compile": self._jit_compile}

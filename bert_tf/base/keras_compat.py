@@ -69,16 +69,16 @@ def _holds_layers(value):
     return any(isinstance(part, keras.layers.Layer) for part in tf.nest.flatten(value))
 
 
-def quick_weights(model: keras.Model) -> list[keras.Variable]:
-    """Returns the weights of a model in a fixed order. Public way: `weights`, which is slow.
+def quick_weights(model: keras.Model, with_trained: bool = False) -> list[keras.Variable]:
+    """Returns the weights of a model in a fixed order, then those that are trained, if asked for.
 
-    `weights` looks through them once for each layer above them.
+    Public way: `weights`, which is slow: it looks through them once for each layer above them.
     """
     weights = []
     for layer in model._flatten_layers():
         weights += layer._trainable_variables
         weights += layer._non_trainable_variables
-    return weights
+    return weights + model.trainable_weights if with_trained else weights
 
 
 @contextlib.contextmanager
@@ -230,7 +230,7 @@ def build_for(optimizer: keras.optimizers.Optimizer, variables: list[keras.Varia
     if not optimizer.built:
         optimizer.build(variables)
         return
-    known = built_variables(optimizer)
+    known = optimizer._trainable_variables
     is_known = set(map(id, known))
     added = [variable for variable in variables if id(variable) not in is_known]
     owner = getattr(optimizer, "inner_optimizer", optimizer)
@@ -328,7 +328,7 @@ def weighted_by_class(
     return TFDatasetAdapter(dataset, class_weight).get_tf_dataset()
 
 
-def build_under_strategy(model: keras.Model, iterator: Any, data_batch: Any) -> None:
+def build_under_strategy(model: keras.Model, iterator: Any = None, data_batch: Any = None) -> None:
     """Builds a model and its optimizer: what `_maybe_symbolic_build` of a model should do.
 
     Public way: none. Keras's own method computes the mean of distributed batches, which fails for

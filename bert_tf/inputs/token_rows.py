@@ -7,8 +7,10 @@ Glossary: `n` rows, `K` sequences of a row or example, `B` rows of a batch, `T` 
 marked tokens of all rows.
 """
 
+import functools
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -144,12 +146,10 @@ class TokenizedTexts(RaggedRows):
         rows_per_example: int | None = None,
     ) -> "TokenizedTexts":
         """Tokenizes texts, one array of strings `[n]`, or pairs, two; longer rows are cut."""
-        parts = []
-        for part in tokenized_slices(len(columns[0])):
-            texts = [column[part] for column in columns]
-            rows = tokenizer(*texts, max_length=max_length, ragged=True)
-            parts.append((rows["token_ids"], rows["segment_ids"]))
-        return cls(*joined(parts), tokenizer.pad_token_id, rows_per_example)
+        tokenize = functools.partial(tokenizer, max_length=max_length, ragged=True)
+        rows = tokenize_in_parts(tokenize, columns)
+        ids = rows["token_ids"], rows["segment_ids"]
+        return cls(*ids, tokenizer.pad_token_id, rows_per_example)
 
     @classmethod
     def of_windows(
@@ -160,8 +160,7 @@ class TokenizedTexts(RaggedRows):
         A window of `max_length` tokens, `[CLS]` and `[SEP]` counted, begins every `stride` tokens.
         """
         with tf.device("CPU:0"):
-            parts = [(tokenizer.tokenize(texts[part]),) for part in tokenized_slices(len(texts))]
-            (ids,) = joined(parts)
+            ids = tokenize_in_parts(tokenizer.tokenize, [texts])
             windows, text_of_window = token_windows(ids, max_length - 2, stride)
             ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
             rows = packing.pack(windows, None, *ends, None, "longest_first")
@@ -201,11 +200,6 @@ class FewTexts(TokenizedTexts):
             raise AttributeError(name)
         vars(self).update(vars(TokenizedTexts.of(self.tokenizer, self.texts, self.max_length)))
         return vars(self)[name]
-
-    def columns(self) -> list[tf.Tensor]:
-        """Returns the texts, strings `[n]`, of pairs the first and the second ones."""
-        with tf.device("CPU:0"):
-            return [tf.constant(column, tf.string) for column in self.texts]
 
     def in_order(self, columns: list[tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Returns the features of texts in the order of batches, and this order, int32 `[n]`."""
@@ -259,20 +253,27 @@ class MarkedRows(RaggedRows):
         return token_values[rows[self.marks], columns[self.marks]]
 
 
-def joined(parts: list[tuple[tf.Tensor | tf.RaggedTensor, ...]]) -> list:
-    """Returns the tensors of several parts, each of the same fields, as one part."""
-    if len(parts) == 1:  # `tf.concat` of one ragged tensor takes as long as a short text
-        return list(parts[0])
-    with tf.device("CPU:0"):
-        return [tf.concat(part, axis=0) for part in zip(*parts)]
+def tokenize_in_parts(
+    function: Callable, columns: Sequence[Sequence[Any]], size: int = TOKENIZED_TOGETHER
+) -> Any:
+    """Returns what `function(*columns)` makes of columns of texts, `size` rows at a time.
 
-
-def tokenized_slices(count: int, size: int = TOKENIZED_TOGETHER) -> Iterable[slice]:
-    """Returns which of `count` texts are tokenized together; only many show a progress bar."""
+    The results are tensors with a row for each text, in any nest. Many texts show a progress bar.
+    """
+    count = len(columns[0])
     if count <= size:
-        return [slice(None)]
+        return function(*columns)
     shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
-    return progress_slices(count, size, **shown)
+    parts = progress_slices(count, size, **shown)
+    return joined([function(*(column[part] for column in columns)) for part in parts])
+
+
+def joined(parts: list) -> Any:
+    """Returns nests of tensors, each of other rows, as one nest with all rows."""
+    if len(parts) == 1:  # `tf.concat` of one ragged tensor takes as long as a short text
+        return parts[0]
+    with tf.device("CPU:0"):
+        return tf.nest.map_structure(lambda *values: tf.concat(values, axis=0), *parts)
 
 
 def feature_specs(

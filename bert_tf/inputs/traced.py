@@ -32,9 +32,8 @@ def traced(function: Callable, signature: list) -> Callable:
     @functools.lru_cache(maxsize=8)
     def with_options(*options, **named):
         def call(*tensors):
-            with tf.device("CPU:0"):
-                return function(*options, *tensors, **named)
+            return function(*options, *tensors, **named)
 
-        return FlatFunction(call, signature)
+        return FlatFunction(call, signature, device="CPU:0")
 
     return with_options

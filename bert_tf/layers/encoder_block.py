@@ -121,7 +121,7 @@ class BertEncoderBlock(ConfiguredLayer):
         config, dtype = self.config, self.dtype_policy
         dropout_rate = config.hidden_dropout_prob
         self.index = index
-        self.normalizes_attention = index > 0 or not config.norm_first or config.first_block_norm
+        self.norm_before_attention = config.norm_first and (index > 0 or config.first_block_norm)
         self.attention = BertSelfAttention(config, num_heads, dtype=dtype, name="attention")
         size, bias = config.hidden_size, config.mlp_bias
         self.attention_output = self.make_dense(size, "attention_output", config.attention_bias)
@@ -142,7 +142,7 @@ class BertEncoderBlock(ConfiguredLayer):
         self.attention_output.build([None, self.attention.num_heads * self.config.head_size])
         self.intermediate.build(hidden)
         self.output_dense.build([None, self.config.intermediate_size])
-        if self.normalizes_attention:
+        if self.norm_before_attention or not self.config.norm_first:
             self.attention_layer_norm.build(hidden)
         self.output_layer_norm.build(hidden)
         if self.convolution is not None:
@@ -171,7 +171,7 @@ class BertEncoderBlock(ConfiguredLayer):
             return self._step(rows, **step)
         options = {"training": training, "dropout_seed": dropout_seeds[0], "probes": probes}
         options |= {} if distances is None else {"distances": distances}
-        x = self._normalized(rows) if self.config.norm_first else rows
+        x = self.attention_layer_norm(rows) if self.norm_before_attention else rows
         attended = self.attention(x, layout=layout, rule=rule, **options)
         wide = self.add_attended(rows, attended, training, dropout_seeds[1])
         output = self.feed_forward(wide, training, dropout_seeds[2])
@@ -194,13 +194,9 @@ class BertEncoderBlock(ConfiguredLayer):
         return self(rows, step=step)
 
     def _step(self, rows, position, cache, prefix):
-        x = self._normalized(rows) if self.config.norm_first else rows
+        x = self.attention_layer_norm(rows) if self.norm_before_attention else rows
         attended, cache = self.attention.step(x, position, cache, *prefix)
         return self.feed_forward(self.add_attended(rows, attended)), cache
-
-    def _normalized(self, rows):
-        """Returns what the attention of a block with pre-LN takes, `[R, H]`."""
-        return self.attention_layer_norm(rows) if self.normalizes_attention else rows
 
     def add_attended(self, rows, attended, training=False, dropout_seed=None):
         """Projects what the attention returned, `[R, n * D]`, and adds it: `[R, H]` -> `[R, H]`."""

@@ -138,7 +138,7 @@ def global_norm(gradients: list[tf.Tensor]) -> tf.Tensor:
     library = native.used_library(op="global_norm")
     if library is None:
         return tf.linalg.global_norm([tf.cast(gradient, tf.float32) for gradient in gradients])
-    return library.bert_tf_global_norm([_as_native_type(gradient) for gradient in gradients])
+    return library.bert_tf_global_norm(list(map(_as_native_type, gradients)))
 
 
 def _as_native_type(gradient: tf.Tensor) -> tf.Tensor:

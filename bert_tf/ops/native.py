@@ -86,7 +86,7 @@ def used_library(runs_on_gpu: bool = True, op: str | None = None) -> ModuleType 
         RuntimeError: If the native ops are requested and are not available, or not under XLA.
         ValueError: If `BERT_TF_OPS` is none of "auto", "native" and "reference".
     """
-    requested = _requested_backend()
+    requested = _scope.get() or _checked_backend(os.environ.get(BACKEND_VARIABLE) or "auto")
     if requested == "reference":
         return None
     loaded = loading.loaded or loading.load()
@@ -111,8 +111,9 @@ def used_library(runs_on_gpu: bool = True, op: str | None = None) -> ModuleType 
     return loaded.library if suits else None
 
 
-def _requested_backend() -> str:
-    requested = _scope.get() or os.environ.get(BACKEND_VARIABLE) or "auto"
+@functools.cache
+def _checked_backend(requested: str) -> str:
+    """Returns the value of `BERT_TF_OPS`, which every op asks for, after one check of each."""
     if requested not in BACKENDS:
         raise ValueError(
             f"`{BACKEND_VARIABLE}` must be one of {', '.join(BACKENDS)}. "
@@ -164,7 +165,7 @@ def describe() -> str:
         ...     print(bert_tf.ops.describe())
         Every op uses its reference implementation, because "reference" is requested.
     """
-    requested = _requested_backend()
+    requested = _scope.get() or _checked_backend(os.environ.get(BACKEND_VARIABLE) or "auto")
     if requested == "reference":
         return 'Every op uses its reference implementation, because "reference" is requested.'
     loaded = loading.load()

@@ -141,7 +141,9 @@ class Tokenizer:
         max_length = self.max_length if max_length is None else max_length
         least = 2 if pairs is None else 2 + self.separators
         packing.check_row_options(max_length, padding, truncation, least)
-        form = self._form(None if ragged else self.pad_token_id, truncation)
+        ids = self.cls_token_id, self.sep_token_id, None if ragged else self.pad_token_id
+        pair = self.separators, self.has_segments, self.repeats_cls
+        form = (*ids, truncation, self.truncation_side, *pair)
         sizes = {} if max_length is None else {"max_length": max_length}
         if padding != "longest" and not ragged:
             name = "length" if padding == "max_length" else "multiple"
@@ -159,11 +161,6 @@ class Tokenizer:
                 return self._graphs.rows(columns, form, sizes)
             rows = self._graphs.rows([text[tf.newaxis] for text in columns], form, sizes)
             return {name: rows[name][0] for name in rows}
-
-    def _form(self, pad_id, truncation="longest_first"):
-        ids = self.cls_token_id, self.sep_token_id, pad_id
-        pair = self.separators, self.has_segments, self.repeats_cls
-        return *ids, truncation, self.truncation_side, *pair
 
     def kind_of(self, columns: list[tf.Tensor]) -> Hashable:
         """Returns what a graph for these strings `[B]` and others of their kind depends on.

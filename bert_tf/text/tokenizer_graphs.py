@@ -56,7 +56,8 @@ class TokenizerGraphs:
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        return self._ids(self.for_texts([texts]), texts)
+        model = self.for_texts([texts])
+        return self._traced(model.ids, model.ids, [_STRINGS])(texts)
 
     def pieces(self, texts: tf.Tensor, trims: bool) -> Pieces:
         """Returns the `Pieces` of strings `[B]`, with `trims` without spaces before them."""
@@ -80,12 +81,16 @@ class TokenizerGraphs:
                 they are given.
         """
         model = self.for_texts(columns)
+        ids = self._traced(model.ids, model.ids, [_STRINGS])
 
         def rows(columns, sizes):
             if len(columns) == 1:
-                segments = self._ids(model, *columns), None
-            else:
-                segments = [self._ids_of_distinct(model, texts) for texts in columns]
+                segments = ids(columns[0]), None
+            else:  # equal texts once: the query of many documents, the context of many questions
+                segments = []
+                for texts in columns:
+                    texts, places = tf.unique(checked(texts, model.errors))  # an error names rows
+                    segments.append(tf.gather(ids(texts), places))
             cls_id, sep_id, pad_id, *options = form
             rows = packing.pack(*segments, cls_id, sep_id, sizes.get("max_length"), *options)
             if pad_id is None:
@@ -96,7 +101,6 @@ class TokenizerGraphs:
             return rows(columns, sizes)
         specs = [[_STRINGS] * len(columns), dict.fromkeys(sizes, _SIZE)]
         key = (model, form, len(columns), *sizes)
-        sizes = {name: tf.constant(size, tf.int64) for name, size in sizes.items()}
         try:
             return self._traced(key, rows, specs)(columns, sizes)
         except tf.errors.InvalidArgumentError:
@@ -104,25 +108,9 @@ class TokenizerGraphs:
 
     def _traced(self, key: Any, function: Callable, signature: list) -> Callable:
         """Returns `function` as a graph, which is made when its key comes first."""
-
-        def on_cpu(*args):
-            with tf.device("CPU:0"):
-                return function(*args)
-
         if key not in self._functions:
-            self._functions.setdefault(key, FlatFunction(on_cpu, signature))
+            self._functions.setdefault(key, FlatFunction(function, signature, device="CPU:0"))
         return self._functions[key]
-
-    def _ids(self, model: PieceModel, texts: tf.Tensor) -> tf.RaggedTensor:
-        return self._traced(model.ids, model.ids, [_STRINGS])(texts)
-
-    def _ids_of_distinct(self, model: PieceModel, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Converts strings `[B]` to ids, equal ones once.
-
-        Pairs often share a text: the query of many documents, the context of many questions.
-        """
-        distinct, places = tf.unique(checked(texts, model.errors))  # an error names the rows
-        return tf.gather(self._ids(model, distinct), places)
 
 
 def as_strings(

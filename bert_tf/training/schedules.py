@@ -18,7 +18,8 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """A schedule over the steps of a run, which may begin before or after the optimizer's step 0.
 
     `fit` sets the run, and counts its steps if they are not given. The numbers of the run are in a
-    variable, so a traced step has the rates of every later run. A subclass defines `rate`.
+    variable, so a traced step has the rates of every later run. A subclass defines `rate`, and
+    `learning_rate` for a linear warm-up.
 
     Args:
         num_train_steps: The number of optimizer steps of the whole run; None: `fit` finds it.
@@ -27,6 +28,7 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     Attributes:
         has_end: Whether the rates depend on the number of steps of the run.
+        learning_rate: The rate at the end of the linear warm-up; None for a `rate` with its own.
         needs_run: Whether `fit` must say how long a run is. If not, an optimizer that has taken a
             step knows where its run is.
 
@@ -35,6 +37,7 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     has_end = True
+    learning_rate: float | None = None
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
             self.check_run(*self.run()[1:])
 
     def rate(self, step: tf.Tensor, num_steps: tf.Tensor, num_warmup_steps: tf.Tensor) -> tf.Tensor:
-        """Returns the rate of a step of the run; all are scalars float32."""
+        """Returns the rate of a step of the run after its warm-up; all are scalars float32."""
         raise NotImplementedError(f"{type(self).__name__} must have `rate`.")
 
     def check_run(self, num_steps: int, num_warmup_steps: int) -> None:
@@ -69,7 +72,12 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         first_step, num_steps, num_warmup_steps = tf.unstack(self.numbers())
-        return self.rate(tf.cast(step, tf.float32) - first_step, num_steps, num_warmup_steps)
+        step = tf.cast(step, tf.float32) - first_step
+        rate = self.rate(step, num_steps, num_warmup_steps)
+        if self.learning_rate is None:
+            return rate
+        rising = self.learning_rate * step / tf.maximum(num_warmup_steps, 1.0)
+        return tf.where(step < num_warmup_steps, rising, rate)
 
     def numbers(self) -> tf.Variable:
         """Returns the variable with the numbers of `run`, float32 `[3]`, for graphs."""
@@ -140,14 +148,6 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
 
-def with_warmup(
-    rate: tf.Tensor, peak: float, step: tf.Tensor, num_warmup_steps: tf.Tensor
-) -> tf.Tensor:
-    """Returns `rate`, or in the warm-up a rate that rises linearly to `peak`."""
-    rising = peak * step / tf.maximum(num_warmup_steps, 1.0)
-    return tf.where(step < num_warmup_steps, rising, rate)
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 class WarmupLinearDecay(RunSchedule):
     """Linear warm-up, then linear decay to zero.
@@ -196,13 +196,30 @@ class WarmupLinearDecay(RunSchedule):
     def rate(self, step, num_steps, num_warmup_steps):
         before = num_warmup_steps if self.decay_after_warmup else 0.0
         done = tf.minimum((step - before) / tf.maximum(num_steps - before, 1.0), 1.0)
-        return with_warmup(
-            self.learning_rate * (1.0 - done), self.learning_rate, step, num_warmup_steps
-        )
+        return self.learning_rate * (1.0 - done)
+
+
+class DecaySchedule(RunSchedule):
+    """A schedule from `learning_rate` after the warm-up to `final_rate` at the end of the run."""
+
+    def __init__(self, learning_rate, num_train_steps, num_warmup_steps, final_rate, warmup):
+        super().__init__(num_train_steps, num_warmup_steps, warmup)
+        self.learning_rate = learning_rate
+        self.final_rate = final_rate
+
+    def rate(self, step, num_steps, num_warmup_steps):
+        height = self.height(step, num_steps, num_warmup_steps)
+        return self.final_rate + (self.learning_rate - self.final_rate) * height
+
+    def height(
+        self, step: tf.Tensor, num_steps: tf.Tensor, num_warmup_steps: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns a number from 1 to 0 for a step after the warm-up."""
+        raise NotImplementedError(f"{type(self).__name__} must have `height`.")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupCosineDecay(RunSchedule):
+class WarmupCosineDecay(DecaySchedule):
     """Linear warm-up, then half a cosine from the peak to the final rate.
 
     Args:
@@ -232,20 +249,16 @@ class WarmupCosineDecay(RunSchedule):
         final_rate: float = 0.0,
         warmup: float | None = None,
     ):
-        super().__init__(num_train_steps, num_warmup_steps, warmup)
-        self.learning_rate = learning_rate
-        self.final_rate = final_rate
+        super().__init__(learning_rate, num_train_steps, num_warmup_steps, final_rate, warmup)
 
     def check_run(self, num_steps, num_warmup_steps):
         if not 0 <= num_warmup_steps < num_steps:
             received = f"num_warmup_steps={num_warmup_steps!r}, num_train_steps={num_steps}"
             raise user_error("`num_warmup_steps`", "be in [0, num_train_steps)", received)
 
-    def rate(self, step, num_steps, num_warmup_steps):
+    def height(self, step, num_steps, num_warmup_steps):
         done = (step - num_warmup_steps) / (num_steps - num_warmup_steps)
-        height = 0.5 * (1.0 + tf.cos(math.pi * tf.clip_by_value(done, 0.0, 1.0)))
-        rate = self.final_rate + (self.learning_rate - self.final_rate) * height
-        return with_warmup(rate, self.learning_rate, step, num_warmup_steps)
+        return 0.5 * (1.0 + tf.cos(math.pi * tf.clip_by_value(done, 0.0, 1.0)))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -22,6 +22,7 @@ from bert_tf.ops import native
 from bert_tf.ops.native import needs_static_shapes, static_shapes
 from bert_tf.training.batch_parts import BatchParts, accumulated_gradients
 from bert_tf.training.losses.partial_loss import BatchShare, partial_losses
+from bert_tf.training.losses.sparse_crossentropy import takes_class_ids
 from bert_tf.training.model_options import fixed_names, option_names, set_option
 from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
 from bert_tf.training.traced_steps import Traces, traced_settings
@@ -62,6 +63,7 @@ class StepModel(keras.Model):
         self._options = option_names(type(self)) | self._fixed_options
         # Keras does not look into such an object for layers. `wrapped` are models that this trains.
         self._known = types.SimpleNamespace(wrapped=())
+        self.has_sparse_labels = True  # whether the loss takes the ids of classes
         self._gradients_of = None  # or a method that computes them in another way
         self._gradient_accumulation_steps = 1
         self.pipeline_placement = None  # or a `PipelinePlacement`
@@ -121,6 +123,7 @@ class StepModel(keras.Model):
             optimizer.use_loss_scale()
             kwargs["auto_scale_loss"] = False
         super().compile(optimizer, *args, **kwargs)
+        self.has_sparse_labels = takes_class_ids(self.loss)
         signature = inspect.signature(keras.Model.compile)
         arguments = signature.bind(self, optimizer, *args, **kwargs).arguments
         jit_compile = arguments.get("jit_compile", "auto")
@@ -217,8 +220,7 @@ class StepModel(keras.Model):
         if self._traces.have_changed(self, step, traced_settings(self, step)):
             setattr(self, f"{step}_function", None)
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        keras_compat.build_under_strategy(self, iterator, data_batch)
+    _maybe_symbolic_build = keras_compat.build_under_strategy
 
     def trained_variables(self) -> list[keras.Variable]:
         """Returns the variables that a step changes, also those of an objective."""

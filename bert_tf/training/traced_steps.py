@@ -44,22 +44,18 @@ class Traces:
         """
         if self.are_of(model, step, settings):
             return False
-        self._weights[step] = list(map(weakref.ref, _weights(model, step)))
+        weights = keras_compat.quick_weights(model, with_trained=step == "train")
+        self._weights[step] = list(map(weakref.ref, weights))
         self._settings[step] = settings
         return True
 
     def are_of(self, model: keras.Model, step: str, settings: Any) -> bool:
         """Returns whether weights and settings are those of the last call of `have_changed`."""
         known = self._weights.get(step)
-        weights = _weights(model, step)
+        weights = keras_compat.quick_weights(model, with_trained=step == "train")
         if known is None or len(known) != len(weights) or self._settings[step] != settings:
             return False
         return all(map(operator.is_, map(weakref.ref.__call__, known), weights))
-
-
-def _weights(model, step):
-    trained = model.trainable_weights if step == "train" else []
-    return keras_compat.quick_weights(model) + trained
 
 
 def traced_settings(model: keras.Model, step: str) -> Any:
@@ -170,7 +166,9 @@ class Predictor:
             features, order = texts.in_order(columns)
             return order, self.tensors(features)
 
-        return self.of_strings(texts.columns(), texts.tokenizer, outputs, texts.max_length)
+        with tf.device("CPU:0"):
+            columns = [tf.constant(column, tf.string) for column in texts.texts]
+        return self.of_strings(columns, texts.tokenizer, outputs, texts.max_length)
 
     def of_strings(
         self, columns: list[tf.Tensor], tokenizer: Tokenizer, outputs: Callable, key: Hashable
@@ -283,14 +281,15 @@ def predict_batches(
     Without rows it is a batch of none, which shows the shape of the outputs. The arguments are
     those of `TrainingModel.predict`.
     """
-    length = model.preprocessor.static_length
-    if length is not None:  # XLA compiles batches of one size
+    length = None
+    if model.jit_compile:  # XLA compiles batches of one size
+        length = model.preprocessor.static_length
         batch_size = batch_size or max(1, TOKEN_BUDGET // length)
     in_one_graph = length is None and _are_one_batch(model, rows, batch_size, token_budget)
     if in_one_graph:
-        check_limits(token_budget=token_budget, batch_size=batch_size)
         batches = [np.arange(len(rows))]
     else:
+        check_limits(token_budget=token_budget, batch_size=batch_size)
         batches = sorted_batches(rows, token_budget, batch_size, length) or [np.arange(0)]
     callbacks = _begun_callbacks(model, callbacks, verbose, len(batches))
     predictor = Predictor.of(model)
@@ -313,8 +312,10 @@ def _are_one_batch(model, rows, batch_size, token_budget):
     """Returns whether `sorted_batches` makes one batch of few texts, whatever their lengths."""
     if not isinstance(rows, FewTexts) or model.distribute_strategy.num_replicas_in_sync > 1:
         return False
-    fits = len(rows) <= (batch_size or len(rows))
-    return fits and (len(rows) == 1 or rows.most_tokens <= (token_budget or TOKEN_BUDGET))
+    if batch_size is not None and batch_size < len(rows):
+        return False
+    token_budget = TOKEN_BUDGET if token_budget is None else token_budget
+    return rows.most_tokens <= token_budget or (len(rows) == 1 and token_budget >= 1)
 
 
 def _begun_callbacks(model, callbacks, verbose, steps):

@@ -26,7 +26,6 @@ from bert_tf.training.fit_data import (
     with_callback,
 )
 from bert_tf.training.losses.sparse_crossentropy import (
-    SparseCrossentropy,
     balanced_weights_by_id,
     class_weights_by_id,
     count_class_ids,
@@ -84,7 +83,7 @@ class TrainingModel(StepModel):
             return self._known.wrapped[0].preprocessor if self._known.wrapped else None
         positions = self.backbone.config.max_position_embeddings - self._reserved_positions
         state = {
-            "has_sparse_labels": takes_class_ids(self.loss),
+            "has_sparse_labels": self.has_sparse_labels,
             "max_positions": positions,
             "has_static_shapes": bool(self.jit_compile),
             "no_duplicates": getattr(self._objective, "no_duplicates", False),
@@ -310,8 +309,9 @@ class TrainingModel(StepModel):
         preprocessor = self.preprocessor
         x = x if preprocessor is None else preprocessor.read(x)
         if isinstance(x, TextColumns):
-            rule = "must be None for texts; it counts the batches of a dataset"
-            require(steps is None, rule, UserError, steps=steps)
+            if steps is not None:
+                expected = "be None for texts; it counts the batches of a dataset"
+                raise user_error("`steps`", expected, f"{steps=}.")
             if window_stride is not None:
                 preprocessor.require_windows(x, window_stride)
                 rule = "must be None for outputs of tokens, which are others in each window"
@@ -434,13 +434,6 @@ class TrainingModel(StepModel):
         if not self.compiled and self.preprocessor is not None:
             with self.distribute_strategy.scope():
                 self.compile(**self.default_compile(y))
-
-
-def takes_class_ids(loss: Any) -> bool:
-    """Returns whether a compiled loss takes class ids; so does the default."""
-    sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
-    is_sparse = loss is None or isinstance(loss, sparse)
-    return is_sparse or str(getattr(loss, "__name__", loss)).startswith("sparse_")
 
 
 def _arguments(method: Callable, model: keras.Model, args: tuple, kwargs: dict) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require, require_one_of, user_error
-from bert_tf.training.schedules import RunSchedule, with_warmup
+from bert_tf.training.schedules import DecaySchedule, RunSchedule
 
 DECAYS = {  # from 1 at the beginning of the decay, 0, to 0 at its end, 1
     "linear": lambda done: 1.0 - done,
@@ -28,26 +28,6 @@ class _Endless(RunSchedule):
         require(num_warmup_steps >= 0, rule, UserError, num_warmup_steps=num_warmup_steps)
         super().__init__(num_warmup_steps=num_warmup_steps)
         self.learning_rate = learning_rate
-
-
-class _Decay(RunSchedule):
-    """A schedule from `learning_rate` after the warm-up to `final_rate` at the end of the run."""
-
-    def __init__(self, learning_rate, num_train_steps, num_warmup_steps, final_rate, warmup):
-        super().__init__(num_train_steps, num_warmup_steps, warmup)
-        self.learning_rate = learning_rate
-        self.final_rate = final_rate
-
-    def rate(self, step, num_steps, num_warmup_steps):
-        height = self.height(step, num_steps, num_warmup_steps)
-        rate = self.final_rate + (self.learning_rate - self.final_rate) * height
-        return with_warmup(rate, self.learning_rate, step, num_warmup_steps)
-
-    def height(
-        self, step: tf.Tensor, num_steps: tf.Tensor, num_warmup_steps: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns a number from 1 to 0 for a step after the warm-up."""
-        raise NotImplementedError(f"{type(self).__name__} must have `height`.")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -73,7 +53,7 @@ class WarmupConstant(_Endless):
         super().__init__(learning_rate, num_warmup_steps)
 
     def rate(self, step, num_steps, num_warmup_steps):
-        return with_warmup(self.learning_rate, self.learning_rate, step, num_warmup_steps)
+        return self.learning_rate
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -110,12 +90,11 @@ class WarmupInverseSqrt(_Endless):
     def rate(self, step, num_steps, num_warmup_steps):
         timescale = self.timescale or self.num_warmup_steps or 10_000  # as transformers
         after = tf.maximum(step - num_warmup_steps, 0.0)
-        rate = self.learning_rate * tf.math.rsqrt(after / timescale + 1.0)
-        return with_warmup(rate, self.learning_rate, step, num_warmup_steps)
+        return self.learning_rate * tf.math.rsqrt(after / timescale + 1.0)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupPolynomialDecay(_Decay):
+class WarmupPolynomialDecay(DecaySchedule):
     """Linear warm-up, then decay with a power of the share of the steps that are left.
 
     Args:
@@ -157,7 +136,7 @@ class WarmupPolynomialDecay(_Decay):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupCosineRestarts(_Decay):
+class WarmupCosineRestarts(DecaySchedule):
     """Linear warm-up, then a number of half cosines, each of which begins at the largest rate.
 
     Args:
@@ -203,7 +182,7 @@ class WarmupCosineRestarts(_Decay):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupStableDecay(_Decay):
+class WarmupStableDecay(DecaySchedule):
     """Linear warm-up, a constant rate, and a decay at the end of the run (WSD).
 
     Args:

@@ -17,7 +17,6 @@ from bert_tf.tasks.question_answering.serving import QuestionAnsweringModule
 from bert_tf.tasks.question_answering.windows import check_window_lengths
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.traced_steps import is_one_request, predict_rows
-from bert_tf.training.training_model import takes_class_ids
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
 
@@ -113,7 +112,7 @@ class BertQuestionAnswerer(DenseHeadModel):
 
     def read_labels(self, y, x):
         y = super().read_labels(y, x)
-        if are_labels_of_tokens(y, x) and takes_class_ids(self.loss):
+        if are_labels_of_tokens(y, x) and self.has_sparse_labels:
             check_ids(y, np.shape(x["token_ids"])[-1], "Columns of answers")
         return y
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.columns import is_missing
 from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.token_rows import RaggedRows, joined, tokenized_slices
+from bert_tf.inputs.token_rows import RaggedRows, joined, tokenize_in_parts
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import (
     Windows,
@@ -73,7 +73,7 @@ class QuestionWindows(RaggedRows):
             if begin:
                 windows = windows._replace(example=windows.example + begin)
             parts.append(windows)
-        self._keep(Windows(*joined(parts)), tokenizer.pad_token_id)
+        self._keep(joined(parts), tokenizer.pad_token_id)
 
     def _keep(self, windows, pad_token_id):
         super().__init__(windows.token_ids, windows.segment_ids, pad_token_id)
@@ -164,12 +164,12 @@ class _TokenizedOnce:
         self.questions, self.contexts = (
             np.array([row[text] for text in texts], np.int64) for texts in (questions, contexts)
         )
-        found = []
-        for rows in tokenized_slices(len(different), _TEXTS_AT_ONCE):
-            strings = tf.constant(different[rows], tf.string)
-            pieces = tokenizer.tokenize_with_offsets(strings, trim_offsets=True)
-            found.append((pieces.ids, pieces.char_starts, pieces.char_ends))
-        self.ids, self.starts, self.ends = joined(found)
+
+        def pieces(texts):
+            found = tokenizer.tokenize_with_offsets(tf.constant(texts, tf.string), True)
+            return found.ids, found.char_starts, found.char_ends
+
+        self.ids, self.starts, self.ends = tokenize_in_parts(pieces, [different], _TEXTS_AT_ONCE)
         self._splits = self.ids.row_splits.numpy()
         self._starts, self._ends = self.starts.values.numpy(), self.ends.values.numpy()
 

@@ -13,9 +13,8 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.lstm import StackedLSTM, unit_list
 from bert_tf.layers.pooling import ScalarMix
 from bert_tf.models.task_model import TaskModel
-from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
+from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights, takes_class_ids
 from bert_tf.training.on_logits import loss_on_logits, metrics_on_logits
-from bert_tf.training.training_model import takes_class_ids
 
 
 class DenseHeadModel(TaskModel):

@@ -298,8 +298,8 @@ class BertTextClassifier(DenseHeadModel):
 
     def logits_of(self, pooled, training=False):
         """Applies dropout and the classifier to what `pooled` returned."""
-        logits = self.classifier(self.dropout_layer(pooled, training=training))
-        return tf.cast(logits, tf.float32)  # [B, num_classes]
+        pooled = self.dropout_layer(pooled, training=True) if training else pooled
+        return tf.cast(self.classifier(pooled), tf.float32)  # [B, num_classes]
 
     def classify(
         self,

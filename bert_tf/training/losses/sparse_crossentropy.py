@@ -96,6 +96,13 @@ class SparseCrossentropy(keras.losses.Loss):
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
+def takes_class_ids(loss: Any) -> bool:
+    """Returns whether a compiled loss takes class ids; so does the default."""
+    sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
+    is_sparse = loss is None or isinstance(loss, sparse)
+    return is_sparse or str(getattr(loss, "__name__", loss)).startswith("sparse_")
+
+
 def class_loss(loss) -> SparseCrossentropy | None:
     """Checks the argument `loss` of `compile` for a model whose loss is cross-entropy.
 
