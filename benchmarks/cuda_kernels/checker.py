@@ -2,6 +2,8 @@
 
 import torch
 
+from .launchers import tail
+
 SEED = 0x123456789ABCDEF0
 
 
@@ -12,17 +14,23 @@ class Checker:
         self.kernels = kernels
         self.repeats = repeats  # a data race rarely shows in a single run
         self.checks = 0
-        self.failures = 0
+        self.failed = []
         self.worst = {}
         self.seed = torch.tensor(SEED, dtype=torch.int64, device=kernels.device)
 
+    @property
+    def failures(self):
+        return len(self.failed)
+
     def random(self, *shape, dtype, scale=1.0, mean=0.0):
         numbers = torch.randn(*shape, device=self.kernels.device) * scale + mean
-        return numbers.to(dtype)
+        return self.kernels.nan(*shape, dtype=dtype).copy_(numbers)
 
     def run(self, kernel, *arguments):
         """Returns the kernel's outputs; a repetition with other bits is a failure."""
         outputs = kernel(*arguments)
+        for name, tensor in outputs.items():
+            self.count(tail(tensor).isnan().all(), f"{name}: numbers after its end were written")
         for _ in range(self.repeats - 1):
             self.same_bits(outputs, kernel(*arguments), "another run")
         return outputs
@@ -78,7 +86,7 @@ class Checker:
     def count(self, ok, what):
         self.checks += 1
         if not ok:
-            self.failures += 1
+            self.failed.append(what)
             print(f"FAILED {what}")
 
     def report(self):

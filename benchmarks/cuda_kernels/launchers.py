@@ -6,12 +6,14 @@ Glossary: `R` rows, `F` columns, `N` heads, `D` head size, `B` sequences.
 import ctypes
 import dataclasses
 import functools
+import math
 
 import torch
 
 EPSILON = 1e-12  # of LayerNorm
 # Attention's arguments without a distance bias and without a rotation.
 NO_BIAS, NO_ROTATION = (None, 0), (None, 0, 0)
+TAIL = 4096  # numbers of NaN after the end of a tensor
 NO_LENGTH = 0  # of the longest sequence, which only cuDNN uses
 ACTIVATIONS = {"gelu": 1, "gelu_new": 2, "silu": 3}  # DenseActivation
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # BertTfCudaType
@@ -28,8 +30,13 @@ class Kernels:
     device: str = "cuda"  # or "cpu" for a library of emulated kernels
 
     def nan(self, *shape, dtype=torch.float32):
-        """Returns an output buffer; elements that a kernel does not write stay NaN."""
-        return torch.full(shape, float("nan"), dtype=dtype, device=self.device)
+        """Returns a buffer of NaN with a `tail` of NaN.
+
+        What a kernel does not write stays NaN. What it writes or uses after the end shows, too.
+        """
+        count = math.prod(shape)
+        buffer = torch.full((count + TAIL,), float("nan"), dtype=dtype, device=self.device)
+        return buffer[:count].view(shape)
 
     def outputs(self, given, dtype, **shapes):
         """Returns the `given` buffers and new ones for the other outputs; None for a shape None."""
@@ -118,6 +125,12 @@ class Kernels:
         outputs = (output, logsumexp, d_output, d_qkv, d_bias, scratch)
         self.call("VarlenAttentionGrad", qkv.dtype, *inputs, *outputs)
         return {"d_qkv": d_qkv} | ({} if bias is None else {"d_distance_bias": d_bias})
+
+
+def tail(tensor):
+    """Returns the numbers after the end of a tensor in its memory."""
+    whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return whole.set_(tensor.untyped_storage())[tensor.numel() :]
 
 
 def attention_sizes(qkv, splits):

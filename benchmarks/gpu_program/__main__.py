@@ -25,6 +25,7 @@ from absl import flags
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 
+from ..workloads import Workload
 from . import optimized_hlo, steps
 
 FLAGS = flags.FLAGS
@@ -64,11 +65,11 @@ def compiled(step, directory):
 
 
 def main():
-    batch, length = map(int, FLAGS.workload.split("x"))
+    workload = Workload.dense(*map(int, FLAGS.workload.split("x")))
     bandwidth = optimized_hlo.bandwidth(pathlib.Path(FLAGS.target).read_text())
     found = {}
     for ops in FLAGS.ops:
-        step = steps.Step(ops, FLAGS.num_hidden_layers, batch, length)
+        step = steps.Step(ops, workload, num_hidden_layers=FLAGS.num_hidden_layers)
         counts = step.executed_operations()
         found[ops] = {"operations": sum(counts.values()), "most": dict(counts.most_common(8))}
         if FLAGS.compiler_python:

@@ -12,10 +12,6 @@ import os
 import re
 import sys
 
-os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-# Without a GPU, XLA cannot time the variants of a matrix multiplication.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
-
 _METADATA = 1  # XLA_FFI_Extension_Metadata
 _COMMAND_BUFFER_COMPATIBLE = 1
 
@@ -56,11 +52,24 @@ def handler(frame):
     return None
 
 
+def read_program(program: bytes):
+    """Returns a serialized HLO program as a module of StableHLO, in the current MLIR context."""
+    from jax._src.lib.mlir import ir
+    from jaxlib import _jax
+
+    module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
+    text = module.operation.get_asm(print_generic_op_form=True)
+    # StableHLO has no copy.
+    return ir.Module.parse(text.replace('"mhlo.copy"', '"stablehlo.convert"'))
+
+
 def main(target, source, result):
+    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+    # Without a GPU, XLA cannot time the variants of a matrix multiplication.
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
     import jax
     import numpy as np
     from jax._src.interpreters import mlir
-    from jax._src.lib.mlir import ir
     from jax.experimental import topologies
     from jaxlib import _jax, xla_client
 
@@ -76,11 +85,8 @@ def main(target, source, result):
     options = xla_client.CompileOptions()
     options.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
     with mlir.make_ir_context():
-        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
-        text = module.operation.get_asm(print_generic_op_form=True)
-        # StableHLO has no copy.
-        module = ir.Module.parse(text.replace('"mhlo.copy"', '"stablehlo.convert"'))
-    program = device.client.compile(module, _jax.DeviceList((device,)), options)
+        module = read_program(program)
+        program = device.client.compile(module, _jax.DeviceList((device,)), options)
     with open(result, "w") as file:
         file.write("\n".join(part.to_string() for part in program.hlo_modules()))
 

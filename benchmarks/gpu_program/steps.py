@@ -34,25 +34,24 @@ def as_on_a_gpu(ops: str):
 
 
 class Step:
-    """A training step of `BertPretrainer` in mixed_bfloat16 on batches without padding."""
+    """A training step of `BertPretrainer` in mixed_bfloat16; `options` are those of BertConfig."""
 
-    def __init__(self, ops: str, num_hidden_layers: int, batch: int, length: int):
+    def __init__(self, ops: str, workload: workloads.Workload, **options):
         self.ops = ops
         keras.config.set_dtype_policy("mixed_bfloat16")
         try:
-            config = bert_tf.BertConfig(num_hidden_layers=num_hidden_layers)
+            config = bert_tf.BertConfig(**options)
             self.model = bert_tf.BertPretrainer(bert_tf.BertBackbone(config))
         finally:
             keras.config.set_dtype_policy("float32")
         self.optimizer = bert_tf.training.AdamWeightDecay(1e-4)
-        workload = workloads.Workload.dense(batch, length)
         (arrays,) = workloads.batches(workload, None, config.vocab_size, training=True)
         labels = ("masked_ids", "masked_weights", "next_sentence_labels")
         inputs = (*workloads.ENCODER_INPUTS, "masked_positions")
         self.data = tuple(
             {name: tf.constant(arrays[name]) for name in names} for names in (inputs, labels)
         )
-        with as_on_a_gpu(ops):
+        with as_on_a_gpu("reference"):
             self.model({name: value[:1] for name, value in self.data[0].items()})
         self.optimizer.build(self.model.trainable_variables)
 
@@ -88,7 +87,17 @@ class Step:
 
     def serialized_hlo(self) -> bytes:
         """Returns the program that TensorFlow gives to XLA, as a serialized `HloModuleProto`."""
+        return self.program()[0]
+
+    def program(self) -> tuple[bytes, list[tuple[str, tf.Tensor | tf.Variable]]]:
+        """Returns the program, and its parameters in their order, with names."""
         self.model.compile(self.optimizer, jit_compile=True)
         compiled = tf.function(self.model.train_step, jit_compile=True)
         with as_on_a_gpu(self.ops):
-            return compiled.experimental_get_compiler_ir(self.data)(stage="hlo_serialized")
+            program = compiled.experimental_get_compiler_ir(self.data)(stage="hlo_serialized")
+            traced = compiled.get_concrete_function(self.data)
+        by_handle = {id(each.handle): (each.name, each) for each in traced.graph.variables}
+        for each in (*self.model.variables, *self.optimizer.variables):
+            by_handle[id(each.value.handle)] = (each.path, each.value)
+        tensors = [(name, value) for part in self.data for name, value in sorted(part.items())]
+        return program, tensors + [by_handle[id(handle)] for handle in traced.captured_inputs]

@@ -9,12 +9,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import configure
 from benchmarks.cuda_kernels import build as cuda_kernels
+from benchmarks.gpu_runs import session
 from bert_tf.ops import native
 from tests.conftest import REPOSITORY
 
@@ -45,16 +45,7 @@ def build(*targets):
         pytest.skip("needs the native ops")
     if not configure.has_xla_headers():
         pytest.skip("needs a TensorFlow with the headers of XLA")
-    bazel = configure.find_bazel()
-    labels = [f"//custom_ops/{target}" for target in targets]
-    # Bazel compiles everything again if LD_LIBRARY_PATH, in which NVRTC may be, is another.
-    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
-    subprocess.run([bazel, "build", *labels], cwd=REPOSITORY, check=True, env=env)
-    answer = subprocess.run(
-        [bazel, "info", "bazel-bin"], cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True
-    )
-    folder = Path(answer.stdout.strip()) / "custom_ops"
-    return [folder / target.replace(":", "/") for target in targets]
+    return session.built(*targets)
 
 
 @pytest.fixture(scope="module")
