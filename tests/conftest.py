@@ -139,7 +139,7 @@ TESTS_OF_NUMBERS = (
 # What does not depend on the instructions, although it is in those files: XLA and traced functions
 # call the same kernels, and errors come before a kernel.
 _WITHOUT_NUMBERS = re.compile(
-    "xla|unknown|saved|refuse|told|errors_say|shape_function|cuda|gpu|config|no_gradient|bad_|"
+    "xla|unknown|saved|refuse|errors_say|shape_function|cuda|gpu|config|no_gradient|bad_|"
     # Models are made and called as they are everywhere; the reference draws; rows are gathered.
     "test_models.py::test_(an_empty|answers|built|dropout)|"
     "ops/test_(compilers|native|philox|second_order|signatures|tflite)|"
