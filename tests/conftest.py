@@ -81,6 +81,8 @@ EXPECTED_SKIPS = {
     "needs a TensorFlow with the headers of XLA": "2.19's wheel has none: there jit_compile takes "
     "the reference",
     "needs Linux": "elsewhere the system does not watch for clients that read nothing",
+    "needs BERT_TF_CUDNN_PYTHON": "optional: docs/performance/gpu.md; without cuDNN's compiler the "
+    "choice of calls, their arguments and the linking are tested",
     "needs NVRTC": "optional: pip install nvidia-cuda-nvrtc-cu12, 90 MB",
     "needs a machine without a GPU": "what is said there is tested there",
     "no time left": "`make check` ends after two minutes; `make test` runs it",
