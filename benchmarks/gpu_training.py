@@ -94,7 +94,6 @@ def run(
     gpu: Gpu,
     report: Report,
     steps: int,
-    arrangements: Mapping[str, tuple[str, str]] = ARRANGEMENTS,
 ) -> None:
     """Adds one table per model.
 
@@ -105,7 +104,7 @@ def run(
     for name, config in configs.items():
         rows = []
         for workload, (label, arrangement) in itertools.product(
-            workload_list, arrangements.items()
+            workload_list, ARRANGEMENTS.items()
         ):
             batch = workload.describe()
             try:

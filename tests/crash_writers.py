@@ -1,4 +1,4 @@
-"""What writes and reads what bert_tf saves, in a process that another one tells what to do.
+"""A process that writes and reads files of bert_tf, one for each request from another process.
 
 Each request is a line of JSON with `do` ("write" or "read"), `writer`, `directory` and, to write,
 `value`: 0 or 1, two contents that differ in every file.

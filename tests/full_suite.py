@@ -52,6 +52,10 @@ ARM_PROCESSORS = [
     ("neoverse-n1", "dotprod", BYTE_KERNELS),
     ("max", "i8mm", [KERNELS]),
 ]
+EMULATED_CUDA_KERNELS = [  # manual: they take minutes
+    "//custom_ops/kernels:cuda_attention_test",
+    "//custom_ops/kernels:cuda_kernels_test",
+]
 PACKAGES = ("tensorflow", "keras", "tensorflow-text", "keras-nlp", "numpy", "torch", "transformers")
 
 
@@ -104,7 +108,7 @@ def parts() -> list[Part]:
         found.append(Part(f"kernels: aarch64, emulated {processor}", test, programs=CROSS_TOOLS))
     return [
         *found,
-        Part("kernels: CUDA, emulated", [bazel, "test", "//custom_ops/kernels:cuda_kernels_test"]),
+        Part("kernels: CUDA, emulated", [bazel, "test", *EMULATED_CUDA_KERNELS]),
         Part("all other C++ tests", [bazel, "test", "//custom_ops/..."]),
         Part("tests", test_everything, NATIVE),
         *(

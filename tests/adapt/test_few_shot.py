@@ -96,7 +96,7 @@ def test_the_classifier_is_like_any_other(make_classifier, tmp_path):
         ({"problem_type": "multi_label_classification"}, [], "`problem_type` of `classifier`"),
     ],
 )
-def test_what_has_no_meaning_is_told(make_classifier, options, labels, words):
+def test_what_has_no_meaning_is_refused(make_classifier, options, labels, words):
     with pytest.raises(UserError, match=words):
         fit_few_shot(make_classifier(**options), TEXTS, labels)
 

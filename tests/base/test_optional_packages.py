@@ -161,7 +161,7 @@ TRAIN = ("--init_checkpoint=bert-base", "--do_train", "--do_eval", "--output_dir
         ("beam_build_vocab", ("--input_file=input.txt", "--output_file=v.txt"), "apache-beam"),
     ],
 )
-def test_a_missing_package_is_told_before_any_work(directory, tool, flags, package):
+def test_a_missing_package_is_reported_before_any_work(directory, tool, flags, package):
     (directory / "texts.parquet").touch()
     result = run(tool, *flags, prepare=hide, directory=directory)
     assert result.returncode == 1 and result.stdout == ""

@@ -60,10 +60,10 @@ def test_from_tf1_and_back(architecture, tmp_path):
     assert_same_values(tf1_values(tmp_path / "out"), tf1_values(tmp_path / "in"))
 
 
-def test_a_missing_pooler_is_told_where_it_is_used(tmp_path, caplog):
+def test_a_missing_pooler_is_logged_where_it_is_used(tmp_path, caplog):
     tensors = tensors_of("BertForMaskedLM")
     foreign.write_huggingface(tmp_path / "in", tensors)
-    for name, options, told in (
+    for name, options, is_logged in (
         ("BertTextClassifier", {"pooling": "mean"}, False),
         ("BertSentenceEncoder", {}, False),
         ("BertFeatureExtractor", {"layer_indices": [-1]}, False),
@@ -73,7 +73,7 @@ def test_a_missing_pooler_is_told_where_it_is_used(tmp_path, caplog):
     ):
         caplog.clear()
         model = getattr(bert_tf, name).from_pretrained(tmp_path / "in", **options)
-        assert ("has no pooler" in caplog.text) == told, name
+        assert ("has no pooler" in caplog.text) == is_logged, name
     # The last one trains it: then it is written.
     model.save_pretrained(tmp_path / "out")
     written = load_file(tmp_path / "out" / "model.safetensors")

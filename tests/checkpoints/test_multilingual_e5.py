@@ -48,7 +48,7 @@ def texts(materials):
 
 
 def test_ids_are_those_of_tokenizers(directory, texts):
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
     theirs = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     tokenizer = load_tokenizer(directory)
     assert tokenizer.vocab_size == 250_002

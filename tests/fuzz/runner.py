@@ -60,7 +60,7 @@ def numbered_mutants(format, directory: pathlib.Path, seed: int, first: int):
 
 
 class Notes:
-    """What a child tells about its work, even if it dies: memory that both processes see."""
+    """How far a child has come, even if it dies: memory that both processes share."""
 
     _LAYOUT = struct.Struct("<qqqq")  # next mutant, opened, refused, whether it is in progress
 

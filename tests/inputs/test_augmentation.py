@@ -57,7 +57,7 @@ def test_empty_texts_pairs_and_characters():
     assert sorted(second.numpy()[0].split()) == [b"d", b"e", b"f"]
 
 
-def test_wrong_rates_are_told():
+def test_wrong_rates_are_refused():
     with pytest.raises(UserError, match=r"must be in \[0, 1\).*swap=1.0"):
         TextAugmentation(swap=1.0)
     with pytest.raises(UserError, match="unit='line'"):

@@ -68,7 +68,7 @@ def test_names_that_are_none():
     assert class_names(tf.constant(["no", "yes"])) == ["no", "yes"]
 
 
-def test_missing_numbers_are_not_told_to_become_texts():
+def test_the_error_for_missing_numbers_does_not_suggest_texts():
     for values in ([1.0, None], np.array([1.0, np.nan]), np.array([[1.0, np.nan]]), [None, 3]):
         with pytest.raises(DataError, match="dropna.*or fill the values in.$"):
             number_rows(values)

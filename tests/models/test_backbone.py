@@ -238,7 +238,7 @@ def test_reference_backend_gives_the_same(tiny_config):
         ({"token_ids": np.ones([4], np.int32)}, r"\[B, T\]"),
     ],
 )
-def test_wrong_inputs_are_told(tiny_config, inputs, words):
+def test_wrong_inputs_are_refused(tiny_config, inputs, words):
     with pytest.raises(UserError, match=words):
         BertBackbone(tiny_config)(inputs)
 

@@ -116,7 +116,7 @@ def test_keras_file_goes_on_where_it_was(make, tmp_path):
         make().load_weights(tmp_path / "x.weights.h5")
 
 
-def test_wrong_uses_are_told(make):
+def test_wrong_uses_are_refused(make):
     model = make()
     with pytest.raises(UserError, match="modules=.'classifier'"):
         model.enable_lora(4, target_modules=["classifier"])

@@ -7,17 +7,37 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.ops.adam_weight_decay import AdamUpdate, adam_weight_decay_all, global_norm
+from tests.numpy_bert import error_bound
 from tests.ops.backends import BACKENDS
 
 pytestmark = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def step_of(x, m, v, gradient, rate, decay, number=None):
+    """The formula with a gradient scale of 0.5, in the dtype of `x`: x, m and v after a step."""
+    dtype = x.dtype.type
+    g = dtype(0.5) * gradient.astype(dtype)
+    m = dtype(0.9) * m + dtype(0.1) * g
+    v = dtype(0.999) * v + dtype(0.001) * g**2
+    factor = 1.0
+    if number is not None:
+        factor = np.sqrt(1 - dtype(0.999) ** number) / (1 - dtype(0.9) ** number)
+    return x - rate * (factor * m / (np.sqrt(v) + dtype(1e-6)) + decay * x), m, v
+
+
+def float32_values(rng, shape):
+    """x, m and v before the first step."""
+    x = rng.normal(size=shape).astype(np.float32)
+    return x, np.zeros_like(x), np.zeros_like(x)
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
 @pytest.mark.parametrize("correct", [False, True])
 def test_follows_the_formula(backend, in_graph, correct):
     rng = np.random.default_rng(0)
-    x, m, v = rng.normal(size=(37, 5)), np.zeros((37, 5)), np.zeros((37, 5))
-    variables = [tf.Variable(a.astype(np.float32)) for a in (x, m, v)]
+    rounded = float32_values(rng, (37, 5))
+    exact = [a.astype(np.float64) for a in rounded]
+    variables = [tf.Variable(a) for a in rounded]
     gradients = rng.normal(size=(10, 37, 5)).astype(np.float32)
 
     def step(gradient, number):
@@ -34,12 +54,11 @@ def test_follows_the_formula(backend, in_graph, correct):
     with ops.backend(backend):
         for number, gradient in enumerate(gradients, 1):
             step(tf.constant(gradient), tf.constant(number, tf.int64))
-            g = 0.5 * gradient.astype(np.float64)
-            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-            factor = np.sqrt(1 - 0.999**number) / (1 - 0.9**number) if correct else 1.0
-            x = x - 0.1 * (factor * m / (np.sqrt(v) + 1e-6) + 0.01 * x)
-    for variable, expected in zip(variables, (x, m, v)):
-        np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-4, atol=1e-5)
+            options = (gradient, 0.1, 0.01, number if correct else None)
+            exact, rounded = step_of(*exact, *options), step_of(*rounded, *options)
+    for variable, expected, plain in zip(variables, exact, rounded, strict=True):
+        bound = error_bound(expected, plain)
+        np.testing.assert_allclose(variable.numpy(), expected, rtol=0, atol=bound)
 
 
 # More tensors than a CUDA kernel takes in one launch.
@@ -57,8 +76,9 @@ def tensors_of_every_type(rng, dtypes=DTYPES):
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_a_list_of_variables(backend, in_graph):
     rng = np.random.default_rng(0)
-    expected = [[rng.normal(size=shape), np.zeros(shape), np.zeros(shape)] for shape in SHAPES]
-    variables = [[tf.Variable(a.astype(np.float32)) for a in values] for values in expected]
+    rounded = [float32_values(rng, shape) for shape in SHAPES]
+    exact = [[a.astype(np.float64) for a in values] for values in rounded]
+    variables = [[tf.Variable(a) for a in values] for values in rounded]
     multipliers = [0.5 ** (i % 4) for i in range(len(SHAPES))]
     decays = [None if i % 3 else 0.01 * i for i in range(len(SHAPES))]
 
@@ -72,17 +92,17 @@ def test_a_list_of_variables(backend, in_graph):
         for _ in range(3):
             gradients = tensors_of_every_type(rng)
             step(gradients)
-            for values, gradient, multiplier, decay in zip(
-                expected, gradients, multipliers, decays
-            ):
-                g = 0.5 * tf.cast(gradient, tf.float64).numpy()
-                values[1] = 0.9 * values[1] + 0.1 * g
-                values[2] = 0.999 * values[2] + 0.001 * g**2
-                update = values[1] / (np.sqrt(values[2]) + 1e-6) + (decay or 0.0) * values[0]
-                values[0] = values[0] - 0.1 * multiplier * update
-    for of, values in zip(variables, expected, strict=True):
-        for variable, value in zip(of, values, strict=True):
-            np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-5)
+            for i, gradient in enumerate(gradients):
+                options = (gradient.numpy(), 0.1 * multipliers[i], decays[i] or 0.0)
+                exact[i] = step_of(*exact[i], *options)
+                rounded[i] = step_of(*rounded[i], *options)
+    for kind in range(3):  # x, m and v
+        received, expected, plain = (
+            np.concatenate([np.ravel(values[kind]) for values in rows])
+            for rows in (variables, exact, rounded)
+        )
+        bound = error_bound(expected, plain)
+        np.testing.assert_allclose(received, expected, rtol=0, atol=bound)
 
 
 def test_a_variable_in_a_list_has_the_bits_that_it_has_alone(backend):
@@ -121,8 +141,11 @@ def test_global_norm(backend, dtypes, in_graph):
     norm = tf.function(global_norm) if in_graph else global_norm
     with ops.backend(backend):
         results = [norm(tensors).numpy() for _ in range(3)]
-    squares = [np.sum(tf.cast(tensor, tf.float64).numpy() ** 2) for tensor in tensors]
-    np.testing.assert_allclose(results[0], np.sqrt(np.sum(squares)), rtol=2e-6)
+    expected, plain = (
+        np.sqrt(sum(np.sum(tensor.numpy().astype(dtype) ** 2) for tensor in tensors))
+        for dtype in (np.float64, np.float32)
+    )
+    np.testing.assert_allclose(results[0], expected, rtol=0, atol=error_bound(expected, plain))
     assert results[0].dtype == np.float32 and results[0] == results[1] == results[2]
 
 

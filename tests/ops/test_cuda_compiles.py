@@ -5,7 +5,7 @@ and tile on the fast and on the general path, and registers (with at most 168, a
 holds three blocks, with at most 248 two). They were measured with NVRTC 12.9. Whoever raises a
 number says in the commit why the kernels are better for it.
 
-What the kernels compute is tested without a GPU by //custom_ops/kernels:cuda_kernels_test and
+What the kernels compute is tested without a GPU by //custom_ops/kernels:cuda_*_test and
 test_gpu_emulation.py, and with one by benchmarks/cuda_kernels.
 """
 
@@ -96,12 +96,17 @@ def test_lists_the_kernels_of_every_source_and_type(library):
     ],
 )
 def test_compiles_without_spills_and_with_the_launchers_arguments(library, source, name):
-    for index, (of_source, kernel, sizes) in enumerate(build.descriptions(library)):
-        if source == of_source and name in (kernel, None):
-            cubin = build.compile_kernel(library, index, "sm_90")
-            registers, frame_bytes, found = build.read_cubin(cubin)
-            assert 0 < registers <= 255 and frame_bytes == 0, kernel
-            assert found == sizes, kernel
+    kernels = [
+        (index, kernel, sizes)
+        for index, (of_source, kernel, sizes) in enumerate(build.descriptions(library))
+        if source == of_source and name in (kernel, None)
+    ]
+    assert kernels
+    for index, kernel, sizes in kernels:
+        cubin = build.compile_kernel(library, index, "sm_90")
+        registers, frame_bytes, found = build.read_cubin(cubin)
+        assert 0 < registers <= 255 and frame_bytes == 0, kernel
+        assert found == sizes, kernel
 
 
 @pytest.mark.full
@@ -151,7 +156,7 @@ def test_a_gpu_that_nvrtc_does_not_know_gets_ptx(library, cache):
 
 def test_an_error_of_nvrtc_has_one_line(library, cache):
     with pytest.raises(build.CompilationFailed) as failure:
-        build.compile_kernel(library, index_of(library, *SMALL), "sm_10")  # there is no such one
+        build.compile_kernel(library, index_of(library, *SMALL), "sm_10")  # no GPU has this
     message = str(failure.value)
     assert message.startswith("NVRTC 1") and "does not compile ColumnSumsKernel<float>" in message
     assert "\n" not in message and not list(cache.glob("*"))

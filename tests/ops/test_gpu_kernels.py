@@ -3,7 +3,7 @@
 XLA compiles them into a GPU program, which is not run here.
 
 That the kernels compute what they should is for benchmarks/cuda_kernels, on a GPU, and for
-//custom_ops/kernels:cuda_kernels_test and test_gpu_emulation.py, without one.
+//custom_ops/kernels:cuda_*_test and test_gpu_emulation.py, without one.
 """
 
 import ctypes

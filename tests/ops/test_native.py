@@ -308,7 +308,7 @@ def test_many_threads_load_once(copy_of_native, monkeypatch):
 
 @pytest.mark.skipif(
     native.library() is None and os.environ.get(native.BACKEND_VARIABLE) != "native",
-    reason="the native ops are not built",
+    reason="needs the native ops",
 )
 def test_the_built_library_holds_every_op():
     library = native.library()
@@ -329,7 +329,7 @@ def test_the_built_library_holds_every_op():
     assert info["tensorflow_version"].rsplit(".", 1)[0] == MINOR_VERSION
 
 
-@pytest.mark.skipif(native.library() is None, reason="the native ops are not built")
+@pytest.mark.skipif(native.library() is None, reason="needs the native ops")
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of the binutils")
 @pytest.mark.parametrize("path", [
     path for path in (loading._LIBRARY_PATH, loading._XLA_LIBRARY_PATH, loading._GPU_LIBRARY_PATH,

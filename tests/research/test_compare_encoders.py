@@ -192,7 +192,7 @@ def test_from_texts_to_tables(tmp_path):
 
 @pytest.mark.full
 def test_word_senses_of_real_encoders(prepared, tmp_path):
-    """MiniLM in the place of every encoder: its last layer tells senses apart, its first less."""
+    """MiniLM replaces every encoder: its last layer separates senses better than its first."""
     for encoder in encoders.ENCODERS:
         directory = pathlib.Path(encoder.checkpoint(data_sets.ENGLISH, prepared))
         directory.parent.mkdir(parents=True)

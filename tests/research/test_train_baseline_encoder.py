@@ -20,7 +20,7 @@ def files(tmp_path_factory, tiny_vocabulary):
     """Text, a vocabulary, and the files of a classifier and a tagger, of the same sentences."""
     root = tmp_path_factory.mktemp("baseline_encoders")
     (root / "vocab.txt").write_text("".join(f"{piece}\n" for piece in tiny_vocabulary))
-    following = {"pos": "e e .", "neg": "f the b"}  # what tells the two words apart
+    following = {"pos": "e e .", "neg": "f the b"}  # only these differ
     lines = [f"{text} {following[label]}" for text, label in ROWS * 10]
     (root / "text.txt").write_text("\n\n".join(lines))
     (root / "classes").mkdir()

@@ -123,7 +123,7 @@ ONE = (np.array([[0.5, 0.25]]), np.array([[0, 1]]))
         ([ONE], {"k": 0}, "`k` must be an integer of at least 1"),
     ],
 )
-def test_what_has_no_meaning_is_told(rankings, options, words):
+def test_what_has_no_meaning_is_refused(rankings, options, words):
     with pytest.raises(UserError, match=words):
         fuse_rankings(rankings, **{"k": 1, **options})
 

@@ -79,6 +79,6 @@ ONE = TokenVectors(np.eye(2), [0, 1, 2])
         (lambda: max_sim_top_k(ONE, TokenVectors([[np.nan, 0.0]], [0, 1]), 1), "must be finite"),
     ],
 )
-def test_what_has_no_meaning_is_told(call, message):
+def test_what_has_no_meaning_is_refused(call, message):
     with pytest.raises(UserError, match=message):
         call()

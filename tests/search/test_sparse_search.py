@@ -48,6 +48,6 @@ def test_equal_scores_and_few_rows(matrices):
         (lambda q, c: (q * np.nan, c, 1), "must be finite"),
     ],
 )
-def test_what_has_no_meaning_is_told(matrices, change, message):
+def test_what_has_no_meaning_is_refused(matrices, change, message):
     with pytest.raises(UserError, match=message):
         sparse_top_k(*change(*matrices))

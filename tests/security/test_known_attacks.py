@@ -99,6 +99,11 @@ def test_the_trap_notices(tmp_path, read):
         read(tmp_path / "file")
 
 
+def test_the_limit_of_memory_notices():
+    with pytest.raises(AssertionError), little_memory():
+        np.ones(150 * MEGABYTE, np.uint8)
+
+
 class Harmful:
     """Unpickled, it makes a file."""
 
@@ -207,12 +212,12 @@ def test_keras_archive(number, place, trap, archive_members, tmp_path):
     if place in ("backbone", "tokenizer"):  # Keras's own loader calls our `from_config`
         with pytest.raises(ConfigError, match=f"`{place}` must be"):
             keras.saving.load_model(path)
-    # The attack of CVE-2025-9906 would now let this one run.
-    lambdas = keras.Sequential([keras.Input([1]), keras.layers.Lambda(harmful_lambda(trap))])
-    trap.victim.unlink()  # the model has called it
-    lambdas.save(tmp_path / "lambda.keras")
-    with pytest.raises(ValueError, match="safe_mode"):
-        keras.saving.load_model(tmp_path / "lambda.keras")
+    if number == "CVE-2025-9906":  # if the attack succeeds, Keras runs this lambda
+        lambdas = keras.Sequential([keras.Input([1]), keras.layers.Lambda(harmful_lambda(trap))])
+        trap.victim.unlink()  # the model has called it
+        lambdas.save(tmp_path / "lambda.keras")
+        with pytest.raises(ValueError, match="safe_mode"):
+            keras.saving.load_model(tmp_path / "lambda.keras")
 
 
 def test_the_lambda_is_harmful(trap, tmp_path):
@@ -338,7 +343,7 @@ def test_hdf5(number, name, trap, archive_members, tmp_path):
         weights.unlink()
     with little_memory(), pytest.raises(CheckpointError, match=re.escape(name)) as refused:
         BertBackbone.from_pretrained(folder / name)
-    assert datasets[0].rpartition("/")[2] in str(refused.value)
+    assert datasets[0] in str(refused.value)
 
 
 # ---- Archives and pickles ----
@@ -367,24 +372,47 @@ UNPACKING = ("tarfile", "unpack_archive", "extractall", "extract", "get_file", "
 EXECUTING = ("eval", "exec", "Unpickler", "pickle", "cPickle", "joblib", "dill", "allow_pickle")
 
 
+def harmful_names(source):
+    """Returns those of UNPACKING and EXECUTING that the source imports or calls."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import():
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            case ast.ImportFrom():
+                names |= {(node.module or "").split(".")[0], *(a.name for a in node.names)}
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                names |= {name} - ({"eval"} if isinstance(node.func, ast.Attribute) else set())
+                is_allowed = any(
+                    word.arg == "allow_pickle" and ast.unparse(word.value) != "False"
+                    for word in node.keywords
+                )
+                names |= {"allow_pickle"} if is_allowed else set()
+    return names & {*UNPACKING, *EXECUTING}
+
+
 def test_nothing_unpacks_cve_2026_11816_cve_2026_12482():
     """No module of the package and no tool unpacks an archive, unpickles or evaluates text."""
-    for path in (*(REPOSITORY / "bert_tf").rglob("*.py"), *(REPOSITORY / "tools").rglob("*.py")):
-        names = set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            match node:
-                case ast.Import():
-                    names |= {alias.name.split(".")[0] for alias in node.names}
-                case ast.ImportFrom():
-                    names |= {(node.module or "").split(".")[0], *(a.name for a in node.names)}
-                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-                    names |= {name} - ({"eval"} if isinstance(node.func, ast.Attribute) else set())
-                    is_allowed = any(
-                        word.arg == "allow_pickle" and ast.unparse(word.value) == "True"
-                        for word in node.keywords
-                    )
-                    names |= {"allow_pickle"} if is_allowed else set()
-        assert not names & {*UNPACKING, *EXECUTING}, path
+    for folder in ("bert_tf", "tools"):
+        paths = [*(REPOSITORY / folder).rglob("*.py")]
+        assert paths
+        for path in paths:
+            assert not harmful_names(path.read_text("utf-8")), path
+
+
+@pytest.mark.parametrize(
+    "source, name",
+    [
+        ("import tarfile", "tarfile"),
+        ("from pickle import loads", "pickle"),
+        ("from shutil import unpack_archive", "unpack_archive"),
+        ("archive.extractall(path)", "extractall"),
+        ("eval(text)", "eval"),
+        ("np.load(path, allow_pickle=True)", "allow_pickle"),
+    ],
+)
+def test_harmful_names_are_found(source, name):
+    assert harmful_names(source) == {name}
 
 
 def test_overlapping_members_cve_2024_0450(tmp_path):
@@ -615,7 +643,7 @@ def test_security_md_has_all_numbers_and_tests():
     }
     rows = re.findall(r"(?m)^\| (.+?) \|.*\| (`.*`) \|$", table)
     listed = {number for row, _ in rows for number in re.findall(r"CVE-\d+-\d+", row)}
-    assert used <= listed
+    assert used <= listed, used - listed
     for row, tests in rows:
         for test in re.findall("`(.+?)`", tests):
             file, _, name = test.rpartition("::")

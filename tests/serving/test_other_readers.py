@@ -204,7 +204,7 @@ def test_a_grpc_server_of_tf_servings_protocol(portable, vectors):
     grpc = pytest.importorskip("grpc", reason="needs grpcio")
     apis = "tensorflow_serving.apis"
     predict_pb2 = pytest.importorskip(f"{apis}.predict_pb2", reason="needs tensorflow-serving-api")
-    service = pytest.importorskip(f"{apis}.prediction_service_pb2_grpc")
+    service = pytest.importorskip(f"{apis}.prediction_service_pb2_grpc", reason="needs grpcio")
     from concurrent import futures
 
     serving = tf.saved_model.load(portable).signatures

@@ -93,7 +93,7 @@ def test_ids_of_fuzzed_strings(tokenizer, is_full):
 
 @pytest.mark.parametrize("lowercase, strip_accents, split_on_cjk", MODES)
 def test_words_of_fuzzed_strings(lowercase, strip_accents, split_on_cjk, is_full):
-    """Words tell more than ids: most odd words are [UNK] to any vocabulary."""
+    """Words are compared, not ids, because most odd words are [UNK] in any vocabulary."""
     strip = lowercase if strip_accents is None else strip_accents
     splitter = WordSplitter(lowercase, strip, split_on_cjk)
     for texts in fuzzed_batches(MANY if is_full else FEW, seed=1):

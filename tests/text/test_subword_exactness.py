@@ -50,7 +50,7 @@ def texts(materials):
 
 def roberta(texts, directory):
     """RoBERTa's files, and the tokenizer that transformers makes of them."""
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
     pre, processors = tokenizers.pre_tokenizers, tokenizers.processors
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = pre.ByteLevel(add_prefix_space=False)
@@ -80,7 +80,7 @@ def add_special(tokenizer, special):
 
 
 def trained(texts, **options):
-    sentencepiece = pytest.importorskip("sentencepiece")
+    sentencepiece = pytest.importorskip("sentencepiece", reason="needs sentencepiece")
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(text[:500] for text in texts),
@@ -119,7 +119,7 @@ def xlm_roberta(texts, directory, splits=False):
     from bert_tf.text.sentencepiece_model import read_model
 
     content = trained(texts)
-    normalizers = pytest.importorskip("tokenizers").normalizers
+    normalizers = pytest.importorskip("tokenizers", reason="needs tokenizers").normalizers
     import tokenizers
 
     (directory / "trained").write_bytes(content)
@@ -145,7 +145,7 @@ def albert(texts, directory):
 
     ids = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
     content = trained(texts, control_symbols="[CLS],[SEP],[MASK]", **ids)
-    normalizers = pytest.importorskip("tokenizers").normalizers
+    normalizers = pytest.importorskip("tokenizers", reason="needs tokenizers").normalizers
     import tokenizers
 
     (directory / "spiece.model").write_bytes(content)
@@ -168,7 +168,7 @@ def albert(texts, directory):
 
 def gemma(texts, directory):
     """All merges that give a piece, as transformers derives them: some come before their parts'."""
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.normalizer = tokenizers.normalizers.Replace(" ", "▁")
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("▁", "merged_with_next")

@@ -143,7 +143,7 @@ class TestTheTool:
             ),
         ],
     )
-    def test_bad_input_is_told_before_work(self, tmp_path, corpus, vocab_file, flags, words):
+    def test_bad_input_is_refused_before_work(self, tmp_path, corpus, vocab_file, flags, words):
         (tmp_path / "nomask.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
         (tmp_path / "mixed.txt").write_bytes("caf\u00e9\n".encode() + b"caf\xe9\n")
         flags = {
@@ -159,7 +159,7 @@ class TestTheTool:
         assert "making examples" not in result.stderr
         assert not (tmp_path / "out.tfrecord").exists()
 
-    def test_one_document_is_told(self, tmp_path, vocab_file):
+    def test_a_file_with_one_document_is_reported(self, tmp_path, vocab_file):
         (tmp_path / "one.txt").write_text("word1 word2 word3 word4\n")
         output = tmp_path / "out.tfrecord"
         result = run(

@@ -151,7 +151,7 @@ def test_from_a_teacher_to_a_student(start, tmp_path, flags, layers, width):
         full_only(("--num_hidden_layers=2", "--class_weights=1"), "2 numbers"),
     ],
 )
-def test_wrong_flags_are_told_without_a_trace(start, tmp_path, flags, words):
+def test_wrong_flags_are_reported_without_a_traceback(start, tmp_path, flags, words):
     result = run("distill", *flags_for(start, tmp_path / "out", *flags))
     assert result.returncode == 1
     assert words in result.stderr and "Traceback" not in result.stderr

@@ -89,12 +89,12 @@ def test_a_run_is_scored_the_same(data, evaluated):
 
     lines = path.read_text().splitlines(keepends=True)
     (data / "part.run").write_text("".join(line for line in lines if line.startswith("a ")))
-    for switch, told, recall in (
+    for switch, summary, recall in (
         ("--nocount_missing", "1 queries (2 more have no results and do not count)", 1.0),
         ("--count_missing", "1 queries (2 more have no results and count with zeros)", 1 / 3),
     ):
         result = run("evaluate_retrieval", f"--run_file={data}/part.run", *flags, switch)
-        assert told in result.stdout, result.stderr
+        assert summary in result.stdout, result.stderr
         assert results_in(data / "again")["mean"]["recall@4"] == pytest.approx(recall)
 
 

@@ -70,7 +70,7 @@ def test_writes_the_states_of_every_token(start):
         (("--projector_dir=absent", "--projector_word=film"), "pairs in"),
     ],
 )
-def test_wrong_flags_are_told(start, flags, words):
+def test_wrong_flags_are_refused(start, flags, words):
     output = f"--output_file={start}/none.jsonl"
     result = run("extract_features", *flags_for(start, *flags, output))
     assert result.returncode == 1

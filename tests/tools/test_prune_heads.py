@@ -148,7 +148,7 @@ def full_only(*values):
         (["--output_dir=MODEL/.."], "--output_dir must be another"),
     ],
 )
-def test_wrong_flags_are_told_before_any_work(start, tmp_path, changes, words):
+def test_wrong_flags_are_refused_before_any_work(start, tmp_path, changes, words):
     flags = flags_for(start, start / "model", tmp_path / "out", "--prune_share=0.5")
     changes = [change.replace("MODEL", str(start / "model")) for change in changes]
     result = run("prune_heads", *flags, *changes)

@@ -233,7 +233,7 @@ def test_a_table_comes_back_with_predictions(trained, tmp_path):
         (("--do_eval", "--max_seq_length=400", "--init_checkpoint=CHECKPOINT"), "in [3, 40]"),
     ],
 )
-def test_wrong_flags_are_told_without_a_trace(start, tmp_path, flags, words):
+def test_wrong_flags_are_reported_without_a_traceback(start, tmp_path, flags, words):
     flags = [flag.replace("CHECKPOINT", str(start / "checkpoint")) for flag in flags]
     result = run("run_classifier", *flags_for(start, tmp_path / "out", *flags))
     assert result.returncode == 1

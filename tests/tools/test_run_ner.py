@@ -44,7 +44,7 @@ def flags_for(start, *more):
 
 
 def test_trains_evaluates_and_predicts(start):
-    # The last sentence has a label that training has not: an error of the model's, and told.
+    # The last label is not in the training data: it counts as an error and is reported.
     test = [*SENTENCES, (["abc"], ["I-Z"])]
     (start / "test.txt").write_text("".join(conll_lines(test)))
     result = run(
@@ -130,7 +130,7 @@ def test_fine_tuning_flags(start):
     assert model.space_before_all_words is True
 
 
-def test_wrong_flags_are_told(start):
+def test_wrong_flags_are_refused(start):
     for flags, message in (
         (("--use_crf", "--label_smoothing=0.1"), "--use_crf must not be combined with"),
         (("--use_crf", "--class_weights=balanced"), "--use_crf must not be combined with"),

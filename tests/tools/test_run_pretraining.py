@@ -206,7 +206,7 @@ def test_killed_and_started_again_is_the_unbroken_run(trained, start_files, tmp_
         (("--do_train", "--max_seq_length=12"), "max_seq_length=12"),
     ],
 )
-def test_wrong_flags_are_told_before_any_work(start_files, tmp_path, flags, words):
+def test_wrong_flags_are_refused_before_any_work(start_files, tmp_path, flags, words):
     flags = [flag.replace("ROOT", str(start_files)) for flag in flags]
     result = run("run_pretraining", *flags_for(start_files, tmp_path / "out", *flags))
     assert result.returncode == 1

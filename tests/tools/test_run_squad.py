@@ -171,7 +171,7 @@ def test_an_lstm_is_trained_and_opened_again(start, tmp_path):
         ),
     ],
 )
-def test_wrong_flags_are_told_without_a_trace(start, tmp_path, flags, words):
+def test_wrong_flags_are_reported_without_a_traceback(start, tmp_path, flags, words):
     flags = [flag.replace("START", str(start)) for flag in flags]
     result = run("run_squad", f"--output_dir={tmp_path}/out", *flags)
     assert result.returncode == 1

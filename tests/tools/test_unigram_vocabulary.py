@@ -113,7 +113,7 @@ def test_from_text_to_a_model(corpus):
         ),
     ],
 )
-def test_mistakes_are_told(corpus, program, flags, message):
+def test_mistakes_are_refused(corpus, program, flags, message):
     own = () if program == "create_pretraining_data" else ("--algorithm=unigram",)
     result = run(program, "--input_file=text.txt", *own, *flags, directory=corpus)
     assert result.returncode == 1

@@ -104,8 +104,8 @@ def test_a_run_prints_what_its_user_needs(directory, line, made):
         assert not START_UP.search(text), text
         assert not SOURCES.search(text), text
         assert not BAR.search(text), text
-    told = result.stderr.splitlines()
-    assert len(set(told)) == len(told), result.stderr
+    messages = result.stderr.splitlines()
+    assert len(set(messages)) == len(messages), result.stderr
     if made is not None:
         place = made.replace("OUT", "printed")
         assert any(place in line for line in result.stdout.splitlines()[-2:]), result.stdout

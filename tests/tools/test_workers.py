@@ -148,7 +148,7 @@ def test_two_workers_are_one_process_also_after_a_kill(files, tmp_path, program)
         ),
     ],
 )
-def test_wrong_flags_are_told(files, tmp_path, flags, message):
+def test_wrong_flags_are_refused(files, tmp_path, flags, message):
     result = run("run_ner", *flags_of("run_ner", files, tmp_path / "out", *flags))
     assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
     assert message in result.stderr

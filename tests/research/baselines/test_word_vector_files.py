@@ -84,7 +84,7 @@ def test_the_pieces_of_a_file(content, name, lowercase, tmp_path):
 )
 def test_files_of_the_programs_as_gensim_reads_them(name, options):
     models = pytest.importorskip("gensim.models", reason="needs gensim: pip install gensim")
-    path = pytest.importorskip("gensim.test.utils").datapath(name)  # gensim's tests have them
+    path = pytest.importorskip("gensim.test.utils", reason="needs gensim").datapath(name)
     expected = models.KeyedVectors.load_word2vec_format(path, **options)
     tokenizer = bert_tf.BertTokenizer(PIECES[:5] + expected.index_to_key, lowercase=False)
     vectors, _ = read_word_vectors(path, tokenizer)

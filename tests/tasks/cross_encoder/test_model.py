@@ -115,7 +115,7 @@ def test_texts_in_the_graph_are_lists_too(model):
         (lambda model: BertCrossEncoder(model.backbone, activation="tanh"), "`activation` must"),
     ],
 )
-def test_what_has_no_meaning_is_told(same_model, call, message):
+def test_what_has_no_meaning_is_refused(same_model, call, message):
     with pytest.raises(UserError, match=message):
         call(same_model)
 

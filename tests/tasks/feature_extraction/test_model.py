@@ -68,6 +68,6 @@ def test_real_states_against_float64(minilm):
         ({"combine": "max"}, "combine"),
     ],
 )
-def test_wrong_options_are_told(make_extractor, options, words):
+def test_wrong_options_are_refused(make_extractor, options, words):
     with pytest.raises(UserError, match=words):
         make_extractor(**{"layer_indices": (-1,), **options})

@@ -298,7 +298,7 @@ def test_served_vectors(model, tmp_path):
         (lambda model: DocumentRankingLoss("mse"), "`distillation` must"),
     ],
 )
-def test_what_has_no_meaning_is_told(same_model, call, message):
+def test_what_has_no_meaning_is_refused(same_model, call, message):
     with pytest.raises(UserError, match=message):
         call(same_model)
 

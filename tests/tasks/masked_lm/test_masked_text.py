@@ -96,7 +96,7 @@ def test_pairs(tokenizer):
     np.testing.assert_array_equal(features["segment_ids"], tokens["segment_ids"])
 
 
-def test_wrong_options_are_told(tokenizer, tiny_vocabulary):
+def test_wrong_options_are_refused(tokenizer, tiny_vocabulary):
     with pytest.raises(ConfigError, match="masking='word'"):
         batches_of(TEXTS, tokenizer, masking="word")
     with pytest.raises(ConfigError, match="mask_token=None"):

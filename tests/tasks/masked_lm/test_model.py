@@ -188,7 +188,7 @@ def test_prepacked_gives_the_same(make_model):
         (lambda m: m.predict(tf.data.Dataset.from_tensors(TEXTS)), "a dataset of text"),
     ],
 )
-def test_wrong_inputs_are_told(model, call, words):
+def test_wrong_inputs_are_refused(model, call, words):
     with pytest.raises(UserError, match=words):
         call(model)
 

@@ -103,7 +103,7 @@ def test_learns_planted_data(make_model):
         ((PROMPTS, [["a"], ["a"], ["b"]]), "at least two choices"),
     ],
 )
-def test_wrong_inputs_are_told(make_model, x, words):
+def test_wrong_inputs_are_refused(make_model, x, words):
     with pytest.raises(UserError, match=words):
         make_model().predict(x)
 

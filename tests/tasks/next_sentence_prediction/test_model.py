@@ -42,7 +42,7 @@ def test_learns_which_text_follows(model):
     assert follows > 0.9 > 0.1 > not_
 
 
-def test_wrong_pairs_are_told(model):
+def test_wrong_pairs_are_refused(model):
     with pytest.raises(UserError, match="may be empty. Received in row 1"):
         model.next_sentence_probability(FIRSTS, ["good", " ", "film"])
     with pytest.raises(UserError, match="same number of rows"):

@@ -166,7 +166,7 @@ def training_windows(model, questions, contexts, answers, weights=None):
     return preprocessor.training_rows(columns, preprocessor.targets(answers, columns), weights)[0]
 
 
-def test_answers_that_are_not_there_are_told_and_not_trained(make_model, caplog):
+def test_answers_not_in_the_context_are_logged_and_not_trained(make_model, caplog):
     model = make_model()
     model.compile(AdamWeightDecay(1e-3))
     questions, contexts, answers = planted(5, 8)
@@ -238,12 +238,12 @@ def test_saved_directory_needs_nothing_else(trained, tmp_path, format):
         (lambda m: m.answer(["x"], [None]), "missing values.*row 0 of 1"),
     ],
 )
-def test_wrong_inputs_are_told(trained, call, words):
+def test_wrong_inputs_are_refused(trained, call, words):
     with pytest.raises(UserError, match=words):
         call(trained)
 
 
-def test_wrong_options_are_told(make_model):
+def test_wrong_options_are_refused(make_model):
     for options in ({"n_best_size": 0}, {"max_answer_length": 0}, {"doc_stride": 0}):
         with pytest.raises(UserError, match=next(iter(options))):
             make_model(**options)

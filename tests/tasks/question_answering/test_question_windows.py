@@ -138,7 +138,7 @@ def test_answer_inside_a_word_takes_the_pieces_it_touches(tokenizer):
     assert answer_span("a\n b", GoldAnswer("a  b", 0)) == (0, 4)
 
 
-def test_bad_arguments_are_told(tokenizer):
+def test_bad_arguments_are_refused(tokenizer):
     for name, value in {"max_length": 20, "doc_stride": 0, "max_query_length": 0}.items():
         with pytest.raises(UserError, match=f"`{name}` must be at least"):
             QuestionWindows(tokenizer, ["x"], ["x"], **{name: value})

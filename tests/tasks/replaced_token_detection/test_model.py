@@ -76,7 +76,7 @@ def test_texts_are_no_data_to_train_on(model, labels):
         model.fit(tokens, np.zeros([2, 4]), validation_data=(texts, labels), verbose=0)
 
 
-def test_what_has_no_meaning_is_told(model):
+def test_what_has_no_meaning_is_refused(model):
     with pytest.raises(UserError, match="must have 1 texts"):
         model.detect([("good", "film")])
     with pytest.raises(UserError, match="`y` must be labels"):

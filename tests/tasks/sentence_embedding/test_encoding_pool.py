@@ -37,7 +37,7 @@ def test_several_processes_give_the_vectors_of_one(directory):
 
 
 @pytest.mark.full
-def test_errors_of_a_worker_are_told(directory):
+def test_errors_of_a_worker_are_raised_here(directory):
     with EncodingPool(directory, 1, pooling="none") as pool:
         with pytest.raises(UserError, match="pooling"):
             pool.encode(["a"])

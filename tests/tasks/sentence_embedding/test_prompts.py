@@ -81,7 +81,7 @@ def test_truncated_vectors(encoder, first_block):
         ({"truncate_dim": 385}, r"`truncate_dim` must be in \[1, 384\]"),
     ],
 )
-def test_what_has_no_meaning_is_told(encoder, options, message):
+def test_what_has_no_meaning_is_refused(encoder, options, message):
     with pytest.raises(UserError, match=message):
         encoder.encode(TEXTS, **options)
 
@@ -92,7 +92,7 @@ def test_a_default_without_a_prompt(first_block):
 
 
 @pytest.mark.parametrize("prompts", [["query: "], {"query": 1}, "query: "])
-def test_damaged_files_are_told(encoder, prompts, tmp_path):
+def test_damaged_files_are_refused(encoder, prompts, tmp_path):
     encoder.save_pretrained(tmp_path)
     path = tmp_path / "config_sentence_transformers.json"
     path.write_text(json.dumps({"prompts": prompts}))

@@ -97,6 +97,6 @@ def test_ranking_by_dot_product():
         (lambda: MultipleNegativesRankingLoss(similarity="l2"), "`similarity` must"),
     ],
 )
-def test_settings_without_meaning_are_told(make, message):
+def test_settings_without_meaning_are_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()

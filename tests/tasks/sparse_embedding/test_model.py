@@ -245,7 +245,7 @@ def test_large_batches_are_encoded_part_by_part(make, tiny_config):
         (lambda model: model.fit((QUERIES, DOCUMENTS), [1, 0, 1], verbose=0), "MarginMSELoss"),
     ],
 )
-def test_what_has_no_meaning_is_told(same_model, call, message):
+def test_what_has_no_meaning_is_refused(same_model, call, message):
     with pytest.raises(UserError, match=message):
         call(same_model)
 

@@ -139,7 +139,7 @@ def test_long_text_is_cut(make_classifier, same_classifier):
         (lambda m: m.fit(TEXTS, LABELS, validation_split=0.99), "both sides"),
     ],
 )
-def test_wrong_inputs_are_told(same_classifier, call, words):
+def test_wrong_inputs_are_refused(same_classifier, call, words):
     with pytest.raises(UserError, match=words):
         call(same_classifier)
 
@@ -155,7 +155,7 @@ def test_wrong_inputs_are_told(same_classifier, call, words):
         ({"max_length": 41}, r"\[3, 40\]"),
     ],
 )
-def test_wrong_options_are_told(same_classifier, options, words):
+def test_wrong_options_are_refused(same_classifier, options, words):
     with pytest.raises(UserError, match=words):
         BertTextClassifier(same_classifier.backbone, tokenizer=same_classifier.tokenizer, **options)
 
@@ -242,7 +242,7 @@ def named_classifier(make_classifier):
         (lambda m: m.fit(["good"], [0], validation_data=(["bad"], [-1])), "Received: -1 in row 0"),
     ],
 )
-def test_unknown_labels_are_told(named_classifier, call, words):
+def test_unknown_labels_are_refused(named_classifier, call, words):
     with pytest.raises(DataError, match=words):
         call(named_classifier)
 

@@ -64,7 +64,7 @@ def test_probabilities(make_classifier, names, entailment, wrong):
         (["a", 1], {}, "`candidate_labels` must be a list of different texts"),
     ],
 )
-def test_what_has_no_meaning_is_told(make_classifier, labels, options, words):
+def test_what_has_no_meaning_is_refused(make_classifier, labels, options, words):
     with pytest.raises(UserError, match=words):
         make_classifier(NLI).zero_shot(TEXTS, labels, **options)
 

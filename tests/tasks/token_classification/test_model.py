@@ -192,7 +192,7 @@ def test_token_dictionaries(make_model):
     assert model(tf.constant(["good film"])).shape == (1, 4, 5)
 
 
-def test_mistakes_are_told(make_model):
+def test_mistakes_are_refused(make_model):
     model = make_model(run_eagerly=True)
     with pytest.raises(UserError, match="sentence 1: 2 words, 1 tags"):
         model.fit([["a"], ["a", "b"]], [["O"], ["O"]])

@@ -60,7 +60,9 @@ def test_reads_other_spellings_and_broken_tags_as_conlleval():
 
 
 def test_equals_seqeval_on_random_tags():
-    entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
+    entities = pytest.importorskip(
+        "seqeval.metrics.sequence_labeling", reason="needs seqeval"
+    ).get_entities
     generator = random.Random(3)
     tags = ["O", *(f"{letter}-{label}" for letter in "BIES" for label in ("X", "Y"))]
     for _ in range(500):

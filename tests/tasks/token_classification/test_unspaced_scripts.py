@@ -165,7 +165,7 @@ def test_hugging_faces_way_splits_texts_at_spaces(make, tmp_path, is_full):
 
 
 def test_characters_are_learned(make):
-    """The tag of a character is a function of it: the vector of a lone `▁` would not tell it."""
+    """Each character has its own tag, which a model that sees a lone `▁` for each cannot learn."""
     generator = np.random.default_rng(1)
     tag_of = dict(zip("中国人在日", ["B-X", "I-X", "O", "B-X", "O"]))
     sentences = [list(generator.choice(list(tag_of), 8)) for _ in range(64)]

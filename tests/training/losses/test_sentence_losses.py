@@ -124,7 +124,7 @@ def test_matryoshka():
         (lambda: CachedMultipleNegativesRankingLoss(mini_batch_size=0), "at least 1"),
     ],
 )
-def test_settings_without_meaning_are_told(make, message):
+def test_settings_without_meaning_are_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()
 

@@ -4,7 +4,7 @@ import numpy as np
 
 
 class OriginalAdam:
-    """google-research/bert's update, in float64."""
+    """google-research/bert's update, in the dtype of the variables and gradients."""
 
     def __init__(self, bias_correction=False, clip_norm=1.0, epsilon=1e-6):
         self.state = {}
@@ -24,7 +24,8 @@ class OriginalAdam:
             self.state[name] = m, v
             if self.bias_correction:
                 # The kernel's epsilon is added to sqrt(v) before the correction of v.
-                correction = np.sqrt(1 - 0.999**self.step) / (1 - 0.9**self.step)
+                dtype = g.dtype.type
+                correction = np.sqrt(1 - dtype(0.999) ** self.step) / (1 - dtype(0.9) ** self.step)
                 update = correction * m / (np.sqrt(v) + self.epsilon)
             else:
                 update = m / (np.sqrt(v) + self.epsilon)

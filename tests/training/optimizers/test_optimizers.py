@@ -12,6 +12,7 @@ from bert_tf.errors import UserError
 from bert_tf.training import LAMB, AdamWeightDecay
 from bert_tf.training.optimizers import adam_weight_decay
 from bert_tf.training.optimizers.adam_weight_decay import layer_multipliers
+from tests.training.optimizers.original_adam import OriginalAdam
 
 
 @pytest.mark.parametrize(
@@ -186,12 +187,18 @@ def test_low_precision_weights_are_float32_ones_rounded(optimizer, dtype):
     assert {v.dtype for v in optimizers[1].variables[2:]} == {"float32"}
 
 
-def test_the_first_steps_of_a_bfloat16_weight_are_small():
+def test_small_gradients_of_a_bfloat16_weight():
+    """In bfloat16 beta_2 would be 1, v would stay 0, and the steps would be much too long."""
     weight = keras.Variable(np.ones(4), dtype="bfloat16", name="kernel")
-    optimizer = AdamWeightDecay(1e-2)
+    optimizer, original = AdamWeightDecay(1e-2), OriginalAdam()
+    gradient = tf.constant([1e-4, 1e-2, 1.0, 0.0], tf.bfloat16)
+    expected = {"kernel": np.ones(4)}
     for _ in range(3):
-        optimizer.apply([tf.constant([1e-4, 1e-2, 1.0, 0.0], tf.bfloat16)], [weight])
-    np.testing.assert_allclose(weight.numpy().astype(np.float32), 1.0, atol=0.3)
+        optimizer.apply([gradient], [weight])
+        original.apply(expected, {"kernel": tf.cast(gradient, tf.float64).numpy()}, 1e-2)
+    # The weight is rounded once: by half of bfloat16's spacing below 1, 2**-8.
+    received = weight.numpy().astype(np.float64)
+    np.testing.assert_allclose(received, expected["kernel"], rtol=0, atol=2**-9 + 1e-5)
 
 
 def test_a_low_precision_weight_that_is_assigned_counts():
