@@ -23,14 +23,16 @@ def next_seed(generator: keras.random.SeedGenerator) -> tf.Tensor:
     strategy share the state but not the seeds: otherwise they would drop the same units for
     different examples.
     """
-    state = tf.cast(generator.next(), tf.int64)  # [2]: seed, counter
+    # `generator.next()` would copy the state before it counts, which TensorFlow does not need.
+    state = tf.convert_to_tensor(generator.state)  # [2]: seed, counter
+    generator.state.assign(state + tf.constant([0, 1], state.dtype))
+    state = tf.cast(state, tf.int64)
+    drawn = tf.bitwise.left_shift(state[0], tf.constant(32, tf.int64)) + state[1]
     replica = tf.distribute.get_replica_context()
-    stream = replica.replica_id_in_sync_group if replica else 0
-    return (
-        tf.bitwise.left_shift(state[0], tf.constant(32, tf.int64))
-        + state[1]
-        + tf.cast(stream, tf.int64) * tf.constant(_REPLICA_STRIDE, tf.int64)
-    )
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return drawn
+    stream = tf.cast(replica.replica_id_in_sync_group, tf.int64)
+    return drawn + stream * tf.constant(_REPLICA_STRIDE, tf.int64)
 
 
 def stateless_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
