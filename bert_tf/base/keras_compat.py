@@ -353,7 +353,7 @@ def build_under_strategy(model: keras.Model, iterator: Any, data_batch: Any) -> 
 
 
 class JointUpdateOptimizer(keras.optimizers.Optimizer):
-    """A Keras optimizer that updates all variables in one call, with gradients of all replicas.
+    """A Keras optimizer that updates all variables in one call.
 
     Public way: `update_step`, which gets one variable, so the norm of all gradients is unknown. For
     the other methods: none.
@@ -364,7 +364,7 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
             return super().add_variable(*args, **kwargs)
 
     def update_variables(self, gradients: list, variables: list, indices: list, rate) -> None:
-        """Updates TensorFlow's variables by the sums of their gradients over the replicas.
+        """Updates TensorFlow's variables by their gradients, which are those of this replica.
 
         `indices` are those of the variables among those of `build`; `rate` is the learning rate.
         """
@@ -373,8 +373,7 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         indices = list(map(self._get_variable_index, trainable_variables))
         variables = [getattr(variable, "value", variable) for variable in trainable_variables]
-        dense = map(tf.convert_to_tensor, grads)
-        gradients, _ = zip(*self._all_reduce_sum_gradients(zip(dense, variables)))
+        gradients = list(map(tf.convert_to_tensor, grads))
         self.update_variables(gradients, variables, indices, learning_rate)
 
     def merge_call(self, function, *arguments) -> None:
