@@ -353,10 +353,10 @@ def build_under_strategy(model: keras.Model, iterator: Any, data_batch: Any) -> 
 
 
 class JointUpdateOptimizer(keras.optimizers.Optimizer):
-    """A Keras optimizer that updates all variables in one call.
+    """A Keras optimizer that updates all variables in one call, with gradients of all replicas.
 
     Public way: `update_step`, which gets one variable, so the norm of all gradients is unknown. For
-    the other methods: none.
+    the other methods: none. `AdamWeightDecay` explains the attributes of how gradients are summed.
     """
 
     def add_variable(self, *args, **kwargs):
@@ -364,7 +364,7 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
             return super().add_variable(*args, **kwargs)
 
     def update_variables(self, gradients: list, variables: list, indices: list, rate) -> None:
-        """Updates TensorFlow's variables by their gradients, which are those of this replica.
+        """Updates TensorFlow's variables by the sums of their gradients over the replicas.
 
         `indices` are those of the variables among those of `build`; `rate` is the learning rate.
         """
@@ -374,6 +374,12 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
         indices = list(map(self._get_variable_index, trainable_variables))
         variables = [getattr(variable, "value", variable) for variable in trainable_variables]
         gradients = list(map(tf.convert_to_tensor, grads))
+        context, size = tf.distribute.get_replica_context(), self.all_reduce_bytes_per_pack
+        if context is not None and context.num_replicas_in_sync > 1:
+            options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=size)
+            sent = [tf.cast(each, self.all_reduce_dtype or each.dtype) for each in gradients]
+            sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sent, options)
+            gradients = [tf.cast(total, each.dtype) for total, each in zip(sums, gradients)]
         self.update_variables(gradients, variables, indices, learning_rate)
 
     def merge_call(self, function, *arguments) -> None:

@@ -24,15 +24,14 @@ def next_seed(generator: keras.random.SeedGenerator) -> tf.Tensor:
     different examples.
     """
     # `generator.next()` would copy the state before it counts, which TensorFlow does not need.
-    state = tf.convert_to_tensor(generator.state)  # [2]: seed, counter
-    generator.state.assign(state + tf.constant([0, 1], state.dtype))
-    state = tf.cast(state, tf.int64)
-    drawn = tf.bitwise.left_shift(state[0], tf.constant(32, tf.int64)) + state[1]
+    state = tf.cast(tf.convert_to_tensor(generator.state), tf.int64)  # [2]: seed, counter
+    generator.state.assign(state + tf.constant([0, 1], tf.int64))
+    seed = tf.bitwise.left_shift(state[0], tf.constant(32, tf.int64)) + state[1]
     replica = tf.distribute.get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1:
-        return drawn
-    stream = tf.cast(replica.replica_id_in_sync_group, tf.int64)
-    return drawn + stream * tf.constant(_REPLICA_STRIDE, tf.int64)
+    if replica is not None and replica.num_replicas_in_sync > 1:
+        stream = tf.cast(replica.replica_id_in_sync_group, tf.int64)
+        seed += stream * tf.constant(_REPLICA_STRIDE, tf.int64)
+    return seed
 
 
 def stateless_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:

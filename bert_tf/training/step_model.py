@@ -21,7 +21,6 @@ from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.ops import native
 from bert_tf.ops.native import needs_static_shapes, static_shapes
 from bert_tf.training.batch_parts import BatchParts, accumulated_gradients
-from bert_tf.training.distribution.all_reduce import sum_over_replicas
 from bert_tf.training.losses.partial_loss import BatchShare, partial_losses
 from bert_tf.training.model_options import fixed_names, option_names, set_option
 from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
@@ -246,7 +245,7 @@ class StepModel(keras.Model):
             variables = self.trained_variables()
             if not self.optimizer.built:
                 self.optimizer.build(variables)
-            totals = tf.nest.map_structure(sum_over_replicas, self.loss_denominators(*data))
+            totals = _sum_over_replicas(self.loss_denominators(*data))
             if self.pipeline_placement is not None:
                 loss, gradients = self._pipelined(data, totals, variables)
             elif self._gradient_accumulation_steps == 1:
@@ -262,9 +261,7 @@ class StepModel(keras.Model):
     def test_step(self, data):
         with self._tracing():
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-            totals = tf.nest.map_structure(
-                sum_over_replicas, self.loss_denominators(x, y, sample_weight)
-            )
+            totals = _sum_over_replicas(self.loss_denominators(x, y, sample_weight))
             y_pred = self.forward(x, y, training=False)
             loss = self.partial_loss(x, y, y_pred, sample_weight, False, totals)
             self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
@@ -330,7 +327,7 @@ class StepModel(keras.Model):
     def _logs(self, loss, x, norm=None):
         """Updates the metrics `loss` and, with a norm, `gradient_norm`; returns all metrics."""
         rows = tf.cast(num_rows(x), tf.float32)
-        keras_compat.loss_tracker(self).update_state(sum_over_replicas(loss), sample_weight=rows)
+        keras_compat.loss_tracker(self).update_state(_sum_over_replicas(loss), sample_weight=rows)
         if norm is not None:
             # Steps that the loss scaling leaves out have none.
             norm = tf.convert_to_tensor(norm)
@@ -440,3 +437,10 @@ def _dense(gradient):
     sum.
     """
     return None if gradient is None else tf.convert_to_tensor(gradient)
+
+
+def _sum_over_replicas(values):
+    context, add = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
+    if context is None or context.num_replicas_in_sync == 1:
+        return values
+    return tf.nest.map_structure(lambda value: context.all_reduce(add, value), values)

@@ -13,7 +13,6 @@ from bert_tf.ops.adam_weight_decay import (
     global_norm,
     scaled_rate,
 )
-from bert_tf.training.distribution.all_reduce import sum_gradients
 
 # The last parts of the paths of variables without weight decay: those of LayerNorm and all biases.
 NOT_DECAYED = ("gamma", "beta", "bias")
@@ -129,8 +128,7 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         is_valid = all_reduce_dtype in ("bfloat16", "float32", None)
         require(is_valid, rule, UserError, all_reduce_dtype=all_reduce_dtype)
         size = all_reduce_bytes_per_pack
-        is_valid = isinstance(size, int) and size >= 0
-        rule = "must be an integer of at least 0"
+        rule, is_valid = "must be an integer of at least 0", isinstance(size, int) and size >= 0
         require(is_valid, rule, UserError, all_reduce_bytes_per_pack=size)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1
@@ -239,7 +237,6 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         ]
 
     def update_variables(self, gradients, variables, indices, rate):
-        gradients = sum_gradients(gradients, self.all_reduce_dtype, self.all_reduce_bytes_per_pack)
         if self.l2_regularization:
             gradients = self._with_l2(gradients, variables, indices)
         norm = global_norm(gradients)
@@ -395,39 +392,18 @@ class LAMB(AdamWeightDecay):
         **kwargs,
     ):
         super().__init__(
-            learning_rate,
-            weight_decay_rate,
-            beta_1,
-            beta_2,
-            epsilon,
-            clip_norm,
-            bias_correction,
-            exclude_from_weight_decay_names,
-            layer_decay,
-            dynamic_loss_scale,
-            name,
-            learning_rate_multipliers,
-            l2_regularization,
-            all_reduce_dtype,
-            all_reduce_bytes_per_pack,
-            **kwargs,
-        )
+            learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, clip_norm, bias_correction,
+            exclude_from_weight_decay_names, layer_decay, dynamic_loss_scale, name,
+            learning_rate_multipliers, l2_regularization, all_reduce_dtype,
+            all_reduce_bytes_per_pack, **kwargs,
+        )  # fmt: skip
 
     def update_weights(self, updates, learning_rate, gradient_scale):
         for update in updates:
-            self._update_weight(*update, learning_rate, gradient_scale)
+            self._update_weight(update, learning_rate, gradient_scale)
 
-    def _update_weight(
-        self,
-        variable,
-        mean,
-        square,
-        gradient,
-        rate_multiplier,
-        weight_decay,
-        learning_rate,
-        gradient_scale,
-    ):
+    def _update_weight(self, update, learning_rate, gradient_scale):
+        variable, mean, square, gradient, rate_multiplier, weight_decay = update
         dtype = variable.dtype
         learning_rate = scaled_rate(learning_rate, rate_multiplier)
         gradient = tf.cast(gradient, dtype)
