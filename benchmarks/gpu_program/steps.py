@@ -49,7 +49,7 @@ class CompiledReplicas:
     def replica_id_in_sync_group(self) -> tf.Tensor:
         return gen_xla_ops.xla_replica_id()
 
-    def all_reduce(self, _, values, options):
+    def all_reduce(self, _, values, options=None):
         tensors, sums = tf.nest.flatten(values), []
         packs = cross_device_utils.group_by_size(tensors, options.bytes_per_pack if options else 0)
         for pack in packs:
