@@ -70,7 +70,8 @@ def make_optimizer(config):
     schedule = make_schedule(
         FLAGS.lr_schedule, FLAGS.num_train_steps, FLAGS.num_warmup_steps, config.hidden_size
     )
-    options = options_of("weight_decay_rate", "layer_decay", "bias_correction")
+    exchange = ("all_reduce_dtype", "all_reduce_bytes_per_pack")
+    options = options_of("weight_decay_rate", "layer_decay", "bias_correction", *exchange)
     return {"adamw": AdamWeightDecay, "lamb": LAMB}[FLAGS.optimizer](schedule, **options)
 
 

@@ -2,12 +2,15 @@ r"""Reports what a pre-training step becomes on a GPU, on a machine that has non
 
     python -m benchmarks.gpu_program --compiler_python=jax_env/bin/python
     python -m benchmarks.gpu_program --compiler_python= --num_hidden_layers=2
+    python -m benchmarks.gpu_program --compiler_python=jax_env/bin/python --num_replicas=2 \
+      --all_reduce_dtype=bfloat16
 
 Without XLA it counts the operations that TensorFlow executes in a step, after its graph optimizer.
 With XLA it compiles the step for the GPU of --target and counts the kernels, the bytes that they
 read and write, and the dtypes of the matrix multiplications. Both are done with the GPU kernels of
 bert_tf ("native") and with plain TensorFlow ("reference"), in mixed_bfloat16. Nothing is run, so
 no number here is a time that was measured: "floor" is bytes divided by the bandwidth in --target.
+With --num_replicas, each GPU has a batch of --workload, and the all-reduces are counted, too.
 
 XLA for GPUs comes from JAX, in an environment of its own (its TensorFlow would be another one):
 
@@ -40,6 +43,11 @@ flags.DEFINE_string(
 flags.DEFINE_string("target", str(_HERE / "h100.txt"), "XLA's description of the GPU.")
 flags.DEFINE_string("workload", "128x128", "Batch size x length.")
 flags.DEFINE_integer("num_hidden_layers", 12, "The number of encoder blocks.", lower_bound=1)
+flags.DEFINE_integer("num_replicas", 1, "The number of GPUs of the compiled step.", lower_bound=1)
+flags.DEFINE_enum(
+    "all_reduce_dtype", None, ["bfloat16", "float32"], "See AdamWeightDecay. Default: none."
+)
+flags.DEFINE_integer("all_reduce_bytes_per_pack", 0, "See AdamWeightDecay.", lower_bound=0)
 flags.DEFINE_list("ops", ["native", "reference"], "The implementations of bert_tf's ops.")
 flags.DEFINE_string("json", None, "A file to write the numbers to. Default: none.")
 
@@ -47,13 +55,14 @@ flags.DEFINE_string("json", None, "A file to write the numbers to. Default: none
 def compiled(step, directory):
     """Returns the optimized program of a step, as `optimized_hlo.Program`."""
     source, result = (os.path.join(directory, name) for name in ("step.pb", "step.txt"))
-    pathlib.Path(source).write_bytes(step.serialized_hlo())
+    pathlib.Path(source).write_bytes(step.serialized_hlo(FLAGS.num_replicas))
     command = [
         FLAGS.compiler_python,
         str(_HERE / "compile_for_gpu.py"),
         FLAGS.target,
         source,
         result,
+        str(FLAGS.num_replicas),
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -69,7 +78,12 @@ def main():
     bandwidth = optimized_hlo.bandwidth(pathlib.Path(FLAGS.target).read_text())
     found = {}
     for ops in FLAGS.ops:
-        step = steps.Step(ops, workload, num_hidden_layers=FLAGS.num_hidden_layers)
+        optimizer = {
+            "all_reduce_dtype": FLAGS.all_reduce_dtype,
+            "all_reduce_bytes_per_pack": FLAGS.all_reduce_bytes_per_pack,
+        }
+        options = {"num_hidden_layers": FLAGS.num_hidden_layers}
+        step = steps.Step(ops, workload, optimizer, **options)
         counts = step.executed_operations()
         found[ops] = {"operations": sum(counts.values()), "most": dict(counts.most_common(8))}
         if FLAGS.compiler_python:

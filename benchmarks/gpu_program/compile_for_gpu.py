@@ -1,10 +1,10 @@
 """Compiles a serialized HLO program for a GPU that is not there; runs with jax[cuda12] alone.
 
-    python compile_for_gpu.py TARGET SERIALIZED_HLO OPTIMIZED_TEXT
+    python compile_for_gpu.py TARGET SERIALIZED_HLO OPTIMIZED_TEXT NUM_REPLICAS
 
-TARGET is XLA's text of a `GpuTargetConfigProto`. The foreign functions of bert_tf are handlers that
-only answer what XLA asks of them while it compiles: their version, and that a CUDA graph may
-contain them.
+TARGET is XLA's text of a `GpuTargetConfigProto`. Each replica has a GPU of one machine. The foreign
+functions of bert_tf are handlers that only answer what XLA asks of them while it compiles: their
+version, and that a CUDA graph may contain them.
 """
 
 import ctypes
@@ -63,7 +63,7 @@ def read_program(program: bytes):
     return ir.Module.parse(text.replace('"mhlo.copy"', '"stablehlo.convert"'))
 
 
-def main(target, source, result):
+def main(target, source, result, num_replicas):
     os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
     # Without a GPU, XLA cannot time the variants of a matrix multiplication.
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
@@ -73,20 +73,26 @@ def main(target, source, result):
     from jax.experimental import topologies
     from jaxlib import _jax, xla_client
 
+    replicas = int(num_replicas)
     with open(target) as file:
-        device = topologies.get_topology_desc(
-            platform="cuda", topology_name="gpu", target_config=file.read(), topology="1x1x1"
-        ).devices[0]
+        devices = topologies.get_topology_desc(
+            platform="cuda",
+            topology_name="gpu",
+            target_config=file.read(),
+            topology=f"1x1x{replicas}",
+        ).devices
     with open(source, "rb") as file:
         program = file.read()
     for name in set(re.findall(rb"BertTf>\w+", program)):
         capsule = jax.ffi.pycapsule(ctypes.cast(handler, ctypes.c_void_p).value)
         jax.ffi.register_ffi_target(name.decode(), capsule, platform="CUDA")
     options = xla_client.CompileOptions()
-    options.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
+    options.num_replicas = replicas
+    assignment = np.arange(replicas).reshape(replicas, 1)
+    options.device_assignment = xla_client.DeviceAssignment.create(assignment)
     with mlir.make_ir_context():
         module = read_program(program)
-        program = device.client.compile(module, _jax.DeviceList((device,)), options)
+    program = devices[0].client.compile(module, _jax.DeviceList(tuple(devices)), options)
     with open(result, "w") as file:
         file.write("\n".join(part.to_string() for part in program.hlo_modules()))
 

@@ -9,8 +9,10 @@ _BYTES = {
     "u64": 8, "f64": 8,
 }  # fmt: skip
 _WITHOUT_KERNEL = (
-    "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all",
+    "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "replica-id",
+    "all-reduce-done",
 )  # fmt: skip
+_ALL_REDUCE = "all-reduce"
 _INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
 
 
@@ -72,15 +74,22 @@ class Program:
         return cls(tuple(kernels))
 
     def summary(self, bytes_per_second: float) -> dict:
-        """Returns the counts, the bytes outside matrix multiplications, and their dtypes."""
-        others = [kernel for kernel in self.kernels if not kernel.is_matmul]
+        """Returns the counts, the bytes outside matrix multiplications, and dtypes."""
         matmuls = [kernel for kernel in self.kernels if kernel.is_matmul]
-        moved = sum(kernel.bytes for kernel in others)
+        sums = [kernel for kernel in self.kernels if kernel.kind == _ALL_REDUCE]
+        moved = sum(kernel.bytes for kernel in self.kernels) - sum(
+            kernel.bytes for kernel in (*matmuls, *sums)
+        )
+        sent = collections.Counter()  # an all-reduce has as many bytes of operands as of results
+        for kernel in sums:
+            sent[kernel.dtypes[0]] += kernel.bytes // 2
         return {
             "kernels": len(self.kernels),
             "kinds": dict(collections.Counter(k.kind for k in self.kernels).most_common()),
             "gigabytes outside matrix multiplications": round(moved / 1e9, 2),
             "floor of these in ms": round(1e3 * moved / bytes_per_second, 2),
+            "all-reduces": dict(collections.Counter(kernel.dtypes[0] for kernel in sums)),
+            "bytes of all-reduces": dict(sent),
             "matrix multiplications": dict(
                 collections.Counter(
                     f"{kernel.dtypes[1]} -> {kernel.dtypes[0]}" for kernel in matmuls
@@ -94,7 +103,7 @@ def _kind(operation, line, bodies):
         target = re.search(r'custom_call_target="([^"]*)"', line)[1]
         return "matmul" if "cublas" in target else target
     if operation != "fusion":
-        return operation
+        return operation.removesuffix("-start")
     called = re.search(r"calls=%?([\w.\-]+)", line)
     body = bodies.get(called[1], "") if called else ""
     if " dot(" in body or "__triton_gemm" in line:

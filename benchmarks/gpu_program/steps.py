@@ -6,6 +6,8 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.distribute import cross_device_utils
 
 import bert_tf
 from bert_tf.ops import native
@@ -33,10 +35,44 @@ def as_on_a_gpu(ops: str):
         yield
 
 
-class Step:
-    """A training step of `BertPretrainer` in mixed_bfloat16; `options` are those of BertConfig."""
+class CompiledReplicas:
+    """What a step needs of `tf.distribute.ReplicaContext`, where XLA compiles it for `count` GPUs.
 
-    def __init__(self, ops: str, workload: workloads.Workload, **options):
+    TensorFlow's strategies cannot be traced for GPUs that are not there. As their collectives, an
+    all-reduce concatenates the tensors of a pack.
+    """
+
+    def __init__(self, count: int):
+        self.num_replicas_in_sync = count
+
+    @property
+    def replica_id_in_sync_group(self) -> tf.Tensor:
+        return gen_xla_ops.xla_replica_id()
+
+    def all_reduce(self, _, values, options=None):
+        tensors, sums = tf.nest.flatten(values), []
+        packs = cross_device_utils.group_by_size(tensors, options.bytes_per_pack if options else 0)
+        for pack in packs:
+            together = gen_xla_ops.xla_all_reduce(
+                input=tf.concat([tf.reshape(tensor, [-1]) for tensor in pack], axis=0),
+                group_assignment=[list(range(self.num_replicas_in_sync))],
+                reduce_op="Add",
+                mode="CrossReplica",
+            )
+            parts = tf.split(together, [tensor.shape.num_elements() for tensor in pack])
+            sums += [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, pack)]
+        return tf.nest.pack_sequence_as(values, sums)
+
+
+class Step:
+    """A training step of `BertPretrainer` in mixed_bfloat16.
+
+    `optimizer` are further arguments of `AdamWeightDecay`, `options` those of `BertConfig`.
+    """
+
+    def __init__(
+        self, ops: str, workload: workloads.Workload, optimizer: dict | None = None, **options
+    ):
         self.ops = ops
         keras.config.set_dtype_policy("mixed_bfloat16")
         try:
@@ -44,7 +80,7 @@ class Step:
             self.model = bert_tf.BertPretrainer(bert_tf.BertBackbone(config))
         finally:
             keras.config.set_dtype_policy("float32")
-        self.optimizer = bert_tf.training.AdamWeightDecay(1e-4)
+        self.optimizer = bert_tf.training.AdamWeightDecay(1e-4, **(optimizer or {}))
         (arrays,) = workloads.batches(workload, None, config.vocab_size, training=True)
         labels = ("masked_ids", "masked_weights", "next_sentence_labels")
         inputs = (*workloads.ENCODER_INPUTS, "masked_positions")
@@ -85,15 +121,20 @@ class Step:
         count(optimized.node)
         return counts
 
-    def serialized_hlo(self) -> bytes:
-        """Returns the program that TensorFlow gives to XLA, as a serialized `HloModuleProto`."""
-        return self.program()[0]
+    def serialized_hlo(self, num_replicas: int = 1) -> bytes:
+        """Returns the program that TensorFlow gives to XLA, as a serialized `HloModuleProto`.
 
-    def program(self) -> tuple[bytes, list[tuple[str, tf.Tensor | tf.Variable]]]:
-        """Returns the program, and its parameters in their order, with names."""
+        The batch is that of a replica.
+        """
+        return self.program(num_replicas)[0]
+
+    def program(self, num_replicas: int = 1) -> tuple[bytes, list]:
+        """Returns the program, and its parameters in their order: names, tensors and variables."""
         self.model.compile(self.optimizer, jit_compile=True)
         compiled = tf.function(self.model.train_step, jit_compile=True)
-        with as_on_a_gpu(self.ops):
+        replicas = CompiledReplicas(num_replicas)
+        context = mock.patch.object(tf.distribute, "get_replica_context", lambda: replicas)
+        with as_on_a_gpu(self.ops), context if num_replicas > 1 else contextlib.nullcontext():
             program = compiled.experimental_get_compiler_ir(self.data)(stage="hlo_serialized")
             traced = compiled.get_concrete_function(self.data)
         by_handle = {id(each.handle): (each.name, each) for each in traced.graph.variables}

@@ -356,7 +356,7 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
     """A Keras optimizer that updates all variables in one call, with gradients of all replicas.
 
     Public way: `update_step`, which gets one variable, so the norm of all gradients is unknown. For
-    the other methods: none.
+    the other methods: none. `AdamWeightDecay` explains the attributes of how gradients are summed.
     """
 
     def add_variable(self, *args, **kwargs):
@@ -373,8 +373,13 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         indices = list(map(self._get_variable_index, trainable_variables))
         variables = [getattr(variable, "value", variable) for variable in trainable_variables]
-        dense = map(tf.convert_to_tensor, grads)
-        gradients, _ = zip(*self._all_reduce_sum_gradients(zip(dense, variables)))
+        gradients = list(map(tf.convert_to_tensor, grads))
+        context, size = tf.distribute.get_replica_context(), self.all_reduce_bytes_per_pack
+        if context is not None and context.num_replicas_in_sync > 1:
+            options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=size)
+            sent = [tf.cast(each, self.all_reduce_dtype or each.dtype) for each in gradients]
+            sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sent, options)
+            gradients = [tf.cast(total, each.dtype) for total, each in zip(sums, gradients)]
         self.update_variables(gradients, variables, indices, learning_rate)
 
     def merge_call(self, function, *arguments) -> None:

@@ -23,14 +23,15 @@ def next_seed(generator: keras.random.SeedGenerator) -> tf.Tensor:
     strategy share the state but not the seeds: otherwise they would drop the same units for
     different examples.
     """
-    state = tf.cast(generator.next(), tf.int64)  # [2]: seed, counter
+    # `generator.next()` would copy the state before it counts, which TensorFlow does not need.
+    state = tf.cast(tf.convert_to_tensor(generator.state), tf.int64)  # [2]: seed, counter
+    generator.state.assign(state + tf.constant([0, 1], tf.int64))
+    seed = tf.bitwise.left_shift(state[0], tf.constant(32, tf.int64)) + state[1]
     replica = tf.distribute.get_replica_context()
-    stream = replica.replica_id_in_sync_group if replica else 0
-    return (
-        tf.bitwise.left_shift(state[0], tf.constant(32, tf.int64))
-        + state[1]
-        + tf.cast(stream, tf.int64) * tf.constant(_REPLICA_STRIDE, tf.int64)
-    )
+    if replica is not None and replica.num_replicas_in_sync > 1:
+        stream = tf.cast(replica.replica_id_in_sync_group, tf.int64)
+        seed += stream * tf.constant(_REPLICA_STRIDE, tf.int64)
+    return seed
 
 
 def stateless_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:

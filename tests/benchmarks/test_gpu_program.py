@@ -11,6 +11,14 @@ from benchmarks.gpu_program.optimized_hlo import Program, bandwidth, size
 from tests.conftest import REPOSITORY
 from tests.test_budgets import BUDGETS
 
+# of a `BertPretrainer` with one block of BERT-base
+NUM_WEIGHTS = (
+    (30522 + 2 + 512 + 2) * 768  # embeddings and their LayerNorm
+    + (4 * (768 + 1) + 2 * 3072 + 4) * 768 + 3072 + 768  # the block
+    + (768 + 1) * 768  # pooler
+    + (768 + 3) * 768 + 30522 + 2 * (768 + 1)  # both heads
+)  # fmt: skip
+
 TEXT = """HloModule step
 
 %fused (p: f32[4,8]) -> f32[4] {
@@ -52,9 +60,46 @@ def test_reads_the_kernels():
     assert summary["matrix multiplications"] == {"bf16 -> bf16": 2}
 
 
+def test_counts_all_reduces():
+    """The end of one launches nothing, and its bytes are not those of the memory."""
+    sums = """
+  %start = bf16[8]{0} all-reduce-start(%y), replica_groups={{0,1}}, to_apply=%add
+  %done = bf16[8]{0} all-reduce-done(%start)
+  %scalar = f32[] all-reduce(%z), replica_groups={{0,1}}, to_apply=%add
+"""
+    operands = "  %z = f32[] parameter(2)\n  %y = bf16[8]{0} parameter(1)\n"
+    before, after = (
+        Program.parse(text).summary(1e6)
+        for text in (TEXT, TEXT.replace("  ROOT %both", f"{operands}{sums}  ROOT %both"))
+    )
+    assert before["all-reduces"] == {} and after["all-reduces"] == {"bf16": 1, "f32": 1}
+    assert after["bytes of all-reduces"] == {"bf16": 16, "f32": 4}
+    assert after["kernels"] == before["kernels"] + 2
+    name = "gigabytes outside matrix multiplications"
+    assert after[name] == before[name]
+
+
 def test_sizes():
     assert size("(f32[2,3]{1,0}, pred[5])") == 29
     assert bandwidth("x { memory_bandwidth: 3352320000000 }") == 3.35232e12
+
+
+@pytest.mark.full
+@pytest.mark.skipif("BERT_TF_JAX_PYTHON" not in os.environ, reason="needs a Python with JAX")
+def test_two_gpus_exchange_the_gradients_in_bfloat16(tmp_path):
+    """All gradients in packs, and as float32 only the sums of the loss; see docs/distributed.md."""
+    found = []
+    for dtype, *more in (("float32",), ("bfloat16", "--all_reduce_bytes_per_pack=26214400")):
+        flags = ["--ops=native", "--num_hidden_layers=1", "--workload=2x32", "--num_replicas=2"]
+        compiler = os.environ["BERT_TF_JAX_PYTHON"]
+        flags += [f"--compiler_python={compiler}", f"--all_reduce_dtype={dtype}", *more]
+        command = [sys.executable, "-m", "benchmarks.gpu_program", *flags]
+        subprocess.run([*command, f"--json={tmp_path}/found.json"], cwd=REPOSITORY, check=True)
+        found.append(json.loads((tmp_path / "found.json").read_text())["native"])
+    exact, packed = (one["bytes of all-reduces"] for one in found)
+    assert packed["bf16"] == 2 * NUM_WEIGHTS and packed["f32"] < 100
+    assert exact == {"f32": 4 * NUM_WEIGHTS + packed["f32"]}
+    assert found[1]["all-reduces"]["bf16"] == 2  # the word embeddings alone have 47 MB
 
 
 @pytest.mark.full

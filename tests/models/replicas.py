@@ -34,6 +34,7 @@ from bert_tf.training import (
 )
 from bert_tf.training.training_model import TrainingModel
 from tests.models import one_layer
+from tests.training.distribution import gradient_sums
 from tests.training.processes import send_results
 
 CONFIG = BertConfig(
@@ -259,3 +260,5 @@ def check_worker() -> None:
     with strategy.scope():
         model = one_layer.compiled()
     one_layer.assert_near(one_layer.fitted(model), one_layer.expected_fit())
+    gradient_sums.require_sums(strategy)
+    gradient_sums.require_clip_of_the_sum(strategy)

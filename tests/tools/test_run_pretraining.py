@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from bert_tf import BertBackbone, BertConfig, BertTokenizer
 from bert_tf.base.supervision import PEER_GONE
 from bert_tf.tasks.pretraining.chunk_examples import serialize_features
+from bert_tf.training import AdamWeightDecay
 from bert_tf.training.callbacks import read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 from tests.tools.running import free_ports, results_in, run, start
@@ -254,6 +255,21 @@ def make_two_devices():
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
+BFLOAT16_SUMS = ("--all_reduce_dtype=bfloat16", "--all_reduce_bytes_per_pack=4096")
+
+
+def require_bfloat16_sums():
+    """Makes two devices; an optimizer without the values of `BFLOAT16_SUMS` fails."""
+    make_two_devices()
+    build = AdamWeightDecay.build
+
+    def checked_build(self, variables):
+        assert (self.all_reduce_dtype, self.all_reduce_bytes_per_pack) == ("bfloat16", 4096)
+        build(self, variables)
+
+    AdamWeightDecay.build = checked_build
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     "flags",
@@ -268,7 +284,7 @@ def make_two_devices():
         ["--gradient_checkpointing", "--gradient_accumulation_steps=4"],
         ["--jit_compile"],
         ["--pack_rows", "--masking=span"],
-        ["--distribution_strategy=mirrored"],
+        ["--distribution_strategy=mirrored", *BFLOAT16_SUMS],
     ],
     ids=lambda flags: flags[0],
 )
@@ -280,7 +296,7 @@ def test_every_other_way_to_train(start_files, tiny_vocabulary, tmp_path, flags)
     result = run(
         "run_pretraining",
         *flags_for(start_files, tmp_path / "out", "--do_train", *flags),
-        prepare=make_two_devices if "--distribution_strategy=mirrored" in flags else None,
+        prepare=require_bfloat16_sums if "--distribution_strategy=mirrored" in flags else None,
     )
     assert result.returncode == 0, result.stderr
     lines = read_json_lines(tmp_path / "out" / "log.jsonl")

@@ -16,7 +16,7 @@ from bert_tf.tasks.token_classification.files import conll_lines
 from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 from tests.tools import test_run_ner, test_run_squad, test_run_swag
 from tests.tools.running import free_ports, run, start
-from tests.tools.test_run_pretraining import make_two_devices
+from tests.tools.test_run_pretraining import BFLOAT16_SUMS, make_two_devices, require_bfloat16_sums
 
 ROWS = [("good film", "1"), ("bad film", "0"), ("the good.", "1"), ("the film is bad.", "0")] * 16
 PAIRS = [("a b c", "c b a"), ("x y", "y x"), ("k", "k"), ("a x k b", "b k x a")] * 16
@@ -109,6 +109,14 @@ def test_two_replicas_are_one_device(files, tmp_path, program):
         result = run(program, *flags_of(program, files, output, *flags), prepare=prepare)
         assert result.returncode == 0, result.stderr
     require_equal(one, two)
+
+
+@pytest.mark.full
+def test_fine_tuning_sums_gradients_in_bfloat16(files, tmp_path):
+    flags = ("--distribution_strategy=mirrored", *BFLOAT16_SUMS)
+    given = flags_of("run_classifier", files, tmp_path, *flags)
+    result = run("run_classifier", *given, prepare=require_bfloat16_sums)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(

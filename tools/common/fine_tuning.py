@@ -63,6 +63,8 @@ def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
                 "layer_decay",
                 "bias_correction",
                 "l2_regularization",
+                "all_reduce_dtype",
+                "all_reduce_bytes_per_pack",
                 weight_decay_rate="weight_decay",
             ),
         )

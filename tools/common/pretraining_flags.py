@@ -219,7 +219,7 @@ def settings():
     model = ("gradient_accumulation_steps", "mixed_precision", "objective")
     schedule = (*optimizer_flags.SCHEDULE_FLAGS, "num_train_steps", "num_warmup_steps")
     optimizer = ("optimizer", "learning_rate", *schedule)
-    decay = ("weight_decay_rate", "layer_decay", "bias_correction")
+    decay = ("weight_decay_rate", "layer_decay", "bias_correction", "all_reduce_dtype")
     reading = ("seed", "shuffle_buffer", "do_lower_case", *TEXT_FLAGS)
     names = (*data, *rows, *model, *optimizer, *decay, *reading)
     return {name: FLAGS[name].value for name in names}

@@ -17,6 +17,11 @@ def define():
             strategy to train with.
         tpu_name (str): With --distribution_strategy=tpu: name or address of the TPU. Default: as
             the environment says.
+        all_reduce_dtype (bfloat16|float32): The dtype in which replicas send each other their
+            gradients and add them. With bfloat16, half as many bytes are sent. Default: the dtype
+            of each gradient.
+        all_reduce_bytes_per_pack (int >= 0, 0): Gradients are sent together until they have more
+            bytes; 0: as TensorFlow chooses.
         mixed_precision ({"|".join(sorted(DTYPES))}, none): The dtype of the activations; `none` is
             float32. With float16 the loss is scaled.
         gradient_accumulation_steps (int >= 1, 1): Number of parts that each device splits its batch

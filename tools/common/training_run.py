@@ -12,10 +12,11 @@ from bert_tf.tools.common.flag_table import FLAGS
 
 _STEPS = ("train_batch_size", "learning_rate", "num_train_epochs", "seed", "mixed_precision")
 _OPTIMIZER = ("weight_decay", "layer_decay", "l2_regularization", "gradient_accumulation_steps")
+_REPLICAS = ("all_reduce_dtype",)
 _LOSS = ("label_smoothing", "focal_gamma")
 _LAYERS = ("freeze_layers", "reinit_layers", "lora_rank", "lora_alpha", "lora_target_modules")
 # The flags that every checkpoint records.
-_RECORDED = (*_STEPS, *_OPTIMIZER, *_LOSS, *_LAYERS)
+_RECORDED = (*_STEPS, *_OPTIMIZER, *_REPLICAS, *_LOSS, *_LAYERS)
 
 
 class TrainingBatches:

@@ -21,7 +21,7 @@ NOT_DECAYED = ("gamma", "beta", "bias")
 OPTIMIZER_ARGUMENTS = (
     "weight_decay_rate", "clip_norm", "exclude_from_weight_decay_names", "layer_decay",
     "dynamic_loss_scale", "learning_rate_multipliers", "beta_1", "beta_2", "epsilon",
-    "bias_correction", "l2_regularization",
+    "bias_correction", "l2_regularization", "all_reduce_dtype", "all_reduce_bytes_per_pack",
 )  # fmt: skip
 
 # Options that are read only when the optimizer is built.
@@ -77,10 +77,17 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         l2_regularization: λ of a term λ/2 · Σ w² of the loss over the weights that have decay. Its
             gradient λ · w is added before clipping, so unlike decoupled decay it passes through m
             and v. The loss in the logs does not contain the term.
+        all_reduce_dtype: The dtype in which replicas send each other their gradients and add them:
+            "bfloat16" or "float32". With bfloat16, half as many bytes of float32 gradients are
+            sent, and the sums are rounded. None means the dtype of each gradient.
+        all_reduce_bytes_per_pack: Gradients are sent together until they have more bytes. 0 leaves
+            it to TensorFlow, which sends all together.
         **kwargs: Other arguments of `keras.optimizers.Optimizer`.
 
     Raises:
-        UserError: If `layer_decay` is not in (0, 1], or `l2_regularization` is negative.
+        UserError: If `layer_decay` is not in (0, 1], `l2_regularization` is negative,
+            `all_reduce_dtype` is another dtype, or `all_reduce_bytes_per_pack` is not an integer of
+            at least 0.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -107,6 +114,8 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         name: str = "adam_weight_decay",
         learning_rate_multipliers: dict[str, float] | None = None,
         l2_regularization: float = 0.0,
+        all_reduce_dtype: str | None = None,
+        all_reduce_bytes_per_pack: int = 0,
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
@@ -115,6 +124,12 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         rule = "must be in (0, 1] or None"
         is_valid = layer_decay is None or 0.0 < layer_decay <= 1.0
         require(is_valid, rule, UserError, layer_decay=layer_decay)
+        rule = 'must be "bfloat16", "float32" or None'
+        is_valid = all_reduce_dtype in ("bfloat16", "float32", None)
+        require(is_valid, rule, UserError, all_reduce_dtype=all_reduce_dtype)
+        size = all_reduce_bytes_per_pack
+        rule, is_valid = "must be an integer of at least 0", isinstance(size, int) and size >= 0
+        require(is_valid, rule, UserError, all_reduce_bytes_per_pack=size)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1
         self.beta_2 = beta_2
@@ -126,6 +141,8 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
         self.dynamic_loss_scale = dynamic_loss_scale
         self.learning_rate_multipliers = dict(learning_rate_multipliers or {})
         self.l2_regularization = l2_regularization
+        self.all_reduce_dtype = all_reduce_dtype
+        self.all_reduce_bytes_per_pack = all_reduce_bytes_per_pack
 
     def use_loss_scale(self) -> None:
         """Turns loss scaling on. It must be called before the first step.
@@ -339,10 +356,11 @@ class LAMB(AdamWeightDecay):
         exclude_from_weight_decay_names: The last parts of the paths of variables that have neither
             weight decay nor an adapted norm.
         beta_1, beta_2, epsilon, clip_norm, name, layer_decay: See `AdamWeightDecay`.
-        dynamic_loss_scale, learning_rate_multipliers, l2_regularization, **kwargs: See there.
+        dynamic_loss_scale, learning_rate_multipliers, l2_regularization: See there.
+        all_reduce_dtype, all_reduce_bytes_per_pack, **kwargs: See there.
 
     Raises:
-        UserError: If `layer_decay` is not in (0, 1], or `l2_regularization` is negative.
+        UserError: For the reasons of `AdamWeightDecay`.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -369,40 +387,23 @@ class LAMB(AdamWeightDecay):
         name: str = "lamb",
         learning_rate_multipliers: dict[str, float] | None = None,
         l2_regularization: float = 0.0,
+        all_reduce_dtype: str | None = None,
+        all_reduce_bytes_per_pack: int = 0,
         **kwargs,
     ):
         super().__init__(
-            learning_rate,
-            weight_decay_rate,
-            beta_1,
-            beta_2,
-            epsilon,
-            clip_norm,
-            bias_correction,
-            exclude_from_weight_decay_names,
-            layer_decay,
-            dynamic_loss_scale,
-            name,
-            learning_rate_multipliers,
-            l2_regularization,
-            **kwargs,
-        )
+            learning_rate, weight_decay_rate, beta_1, beta_2, epsilon, clip_norm, bias_correction,
+            exclude_from_weight_decay_names, layer_decay, dynamic_loss_scale, name,
+            learning_rate_multipliers, l2_regularization, all_reduce_dtype,
+            all_reduce_bytes_per_pack, **kwargs,
+        )  # fmt: skip
 
     def update_weights(self, updates, learning_rate, gradient_scale):
         for update in updates:
-            self._update_weight(*update, learning_rate, gradient_scale)
+            self._update_weight(update, learning_rate, gradient_scale)
 
-    def _update_weight(
-        self,
-        variable,
-        mean,
-        square,
-        gradient,
-        rate_multiplier,
-        weight_decay,
-        learning_rate,
-        gradient_scale,
-    ):
+    def _update_weight(self, update, learning_rate, gradient_scale):
+        variable, mean, square, gradient, rate_multiplier, weight_decay = update
         dtype = variable.dtype
         learning_rate = scaled_rate(learning_rate, rate_multiplier)
         gradient = tf.cast(gradient, dtype)

@@ -90,11 +90,12 @@ def test_a_cluster_that_is_not_described_is_refused(monkeypatch, value, words):
 
 
 def test_two_devices_of_one_machine(tmp_path):
-    names = ["replicas", "masks", "largest", "optimizers"]
+    names = ["replicas", "masks", "largest", "optimizers", "sums", "clip"]
     with processes.Results(two_devices.results, tmp_path / "output", names) as results:
         assert results["replicas"] == 2
         assert results["largest"] == [7, -2]
         assert max(results["optimizers"]) < 1e-6
+        assert results["sums"] is None and results["clip"] is None  # else they would raise
         masks = [mask for step in results["masks"] for mask in step]  # of 2 steps and 2 replicas
     assert all(0.4 < mask.mean() < 0.6 for mask in masks)
     for index, mask in enumerate(masks):

@@ -8,6 +8,7 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.training import LAMB, AdamWeightDecay
 from bert_tf.training.distribution import make_strategy
 from bert_tf.training.distribution.strategies import end_together, largest_of_workers
+from tests.training.distribution import gradient_sums
 from tests.training.processes import send_results
 
 
@@ -71,5 +72,7 @@ def results(names: list[str], results) -> None:
         "masks": masks,
         "largest": exchange,
         "optimizers": optimizers,
+        "sums": lambda: gradient_sums.require_sums(strategy),
+        "clip": lambda: gradient_sums.require_clip_of_the_sum(strategy),
     }
     send_results(results, names, lambda name: work[name]())

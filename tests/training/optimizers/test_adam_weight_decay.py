@@ -130,5 +130,27 @@ def test_config_round_trip():
     assert again.get_config() == optimizer.get_config()
     again = AdamWeightDecay.from_config(AdamWeightDecay(l2_regularization=0.1).get_config())
     assert again.l2_regularization == 0.1
+    again = AdamWeightDecay.from_config(AdamWeightDecay(all_reduce_dtype="bfloat16").get_config())
+    assert again.all_reduce_dtype == "bfloat16"
     with pytest.raises(UserError, match="`l2_regularization` must be at least 0"):
         AdamWeightDecay(l2_regularization=-0.1)
+
+
+@pytest.mark.parametrize(
+    "name, value, rule",
+    [
+        ("all_reduce_dtype", "float16", 'must be "bfloat16", "float32" or None'),
+        ("all_reduce_bytes_per_pack", -1, "must be an integer of at least 0"),
+        ("all_reduce_bytes_per_pack", 2.5, "must be an integer of at least 0"),
+    ],
+)
+def test_how_gradients_are_sent_is_checked(name, value, rule):
+    with pytest.raises(UserError, match=f"`{name}` {rule}"):
+        AdamWeightDecay(**{name: value})
+
+
+def test_one_replica_rounds_nothing():
+    variable = keras.Variable(np.zeros(1, np.float32), name="kernel")
+    optimizer = AdamWeightDecay(0.1, clip_norm=None, all_reduce_dtype="bfloat16")
+    optimizer.apply([tf.constant([1.0 + 2.0**-20])], [variable])
+    assert optimizer.gradient_norm.numpy() == np.float32(1.0 + 2.0**-20)

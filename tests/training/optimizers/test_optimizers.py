@@ -45,6 +45,8 @@ def test_the_signature_shows_the_defaults(kind, own):
         "name": own["name"],
         "learning_rate_multipliers": None,
         "l2_regularization": 0.0,
+        "all_reduce_dtype": None,
+        "all_reduce_bytes_per_pack": 0,
     }
     config = kind().get_config()
     assert config["learning_rate"] == pytest.approx(own["learning_rate"])
