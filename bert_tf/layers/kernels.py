@@ -17,7 +17,7 @@ from bert_tf import ops
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.dropout import next_seed, stateless_dropout
 from bert_tf.ops.fused_dense import FUSED_ACTIVATIONS, GATED_UNITS
-from bert_tf.ops.native import needs_static_shapes
+from bert_tf.ops.native import needs_static_shapes, use_native
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class FloatKernel:
         """Computes `x @ kernel` and the epilogue: `[R, in]` -> `[R, units]`."""
         kernel = tf.convert_to_tensor(self.kernel)
         is_plain = x.dtype.size == 2 and x.shape.rank == 2 and epilogue.only_adds_bias()
-        if is_plain and needs_static_shapes():
+        if is_plain and needs_static_shapes() and use_native():
             return _biased_product(x, kernel, _in_float32(epilogue.bias))
         return epilogue.apply_unfused(tf.matmul(x, kernel))
 
@@ -119,7 +119,8 @@ def _biased_product(x, kernel, bias):
     """Computes `x @ kernel + bias` in bfloat16 or float16, rounded once, for XLA.
 
     `bias` is float32. XLA on a GPU adds a variable of that dtype to a float32 product in the kernel
-    of the matmul. A bias that is cast before takes another pass over memory.
+    of the matmul. A bias that is cast before takes another pass over memory. Without the native
+    attention, XLA adds the bias where it divides the result into queries, keys and values.
     """
 
     def gradient(dy):
