@@ -1,5 +1,5 @@
-// The arguments of the ops on the rows of a matrix, of the dense ops and of the optimizer's; op_args.h
-// says how they are bound.
+// The arguments of the ops on the rows of a matrix, of the dense ops and of the optimizer's;
+// op_args.h says how they are bound.
 #pragma once
 
 #include <cstdint>
@@ -126,6 +126,7 @@ absl::Status Bind(Call* call, ResidualLayerNormGradArgs<T>* args) {
   call->Input("mean", &args->mean);
   call->Input("rstd", &args->rstd);
   call->Seed(&args->seed);
+  call->OptionalInput("other_dy", &args->other_dy);
   call->Attribute("dropout_rate", &args->dropout_rate);
   call->Output("dx", &args->dx, {"dy"});
   call->OptionalOutput("dresidual", &args->dresidual, {"x", "residual"});
