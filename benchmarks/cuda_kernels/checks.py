@@ -66,15 +66,15 @@ def layer_norm(checker, rows, columns, dtype, rate, has_residual, has_bias):
         for name, tensor in inputs.items()
     }
     y64 = references.layer_norm(**wide, rate=rate, seed=SEED)
-    y64.backward(dy.double())
+    other_dy = checker.random(rows, columns, dtype=dtype) if has_residual else None
+    y64.backward(dy.double() if other_dy is None else dy.double() + other_dy.double())
     context = f"{[rows, columns]} {dtype} rate={rate} residual={has_residual} bias={has_bias}"
     outputs = checker.run(kernels.layer_norm, *inputs.values(), rate, checker.seed)
     checker.near(op, f"y {context}", outputs["y"], y64.detach())
     statistics = (outputs["mean"], outputs["rstd"])
     inputs.pop("beta")
-    grads = checker.run(
-        kernels.layer_norm_grad, dy, *inputs.values(), *statistics, rate, checker.seed
-    )
+    rest = (*statistics, rate, checker.seed, other_dy)
+    grads = checker.run(kernels.layer_norm_grad, dy, *inputs.values(), *rest)
     for name, tensor in grads.items():
         checker.near(op, f"{name} {context}", tensor, wide[name.removeprefix("d")].grad)
 

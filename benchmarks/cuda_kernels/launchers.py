@@ -91,7 +91,9 @@ class Kernels:
         self.call("ResidualLayerNorm", x.dtype, *inputs, *outputs.values())
         return outputs
 
-    def layer_norm_grad(self, dy, x, residual, bias, gamma, mean, rstd, rate, seed, **given):
+    def layer_norm_grad(
+        self, dy, x, residual, bias, gamma, mean, rstd, rate, seed, other_dy=None, **given
+    ):
         outputs = self.outputs(
             given,
             x.dtype,
@@ -103,7 +105,8 @@ class Kernels:
         )
         inputs = (dy, x, residual, bias, gamma, mean, rstd, *x.shape, rate, seed)
         scratch = self.scratch("ResidualLayerNorm", *x.shape)
-        self.call("ResidualLayerNormGrad", x.dtype, *inputs, *outputs.values(), scratch)
+        outputs_and_rest = (*outputs.values(), scratch, False, other_dy)
+        self.call("ResidualLayerNormGrad", x.dtype, *inputs, *outputs_and_rest)
         return {name: tensor for name, tensor in outputs.items() if tensor is not None}
 
     def attention(self, qkv, splits, options, seed, bias=None, rotation=None):

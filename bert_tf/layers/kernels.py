@@ -17,6 +17,7 @@ from bert_tf import ops
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.dropout import next_seed, stateless_dropout
 from bert_tf.ops.fused_dense import FUSED_ACTIVATIONS, GATED_UNITS
+from bert_tf.ops.native import needs_static_shapes, use_native
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,6 +37,11 @@ class Epilogue:
     residual: tf.Tensor | None = None  # [R, units]
     training: bool = False  # whether there is dropout before LayerNorm
     dropout_seed: tf.Tensor | None = None  # a scalar int64; None draws a seed
+
+    def only_adds_bias(self) -> bool:
+        """Returns whether y is z + bias."""
+        others = (self.activation, self.layer_norm)
+        return self.bias is not None and not self.is_gated and others == (None, None)
 
     def apply_unfused(self, z: tf.Tensor) -> tf.Tensor:
         """Computes y `[R, units]` from z `[R, units]` in ops that have gradients."""
@@ -99,7 +105,38 @@ class FloatKernel:
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
         """Computes `x @ kernel` and the epilogue: `[R, in]` -> `[R, units]`."""
-        return epilogue.apply_unfused(tf.matmul(x, tf.convert_to_tensor(self.kernel)))
+        kernel = tf.convert_to_tensor(self.kernel)
+        is_plain = x.dtype.size == 2 and x.shape.rank == 2 and epilogue.only_adds_bias()
+        if is_plain and needs_static_shapes() and use_native():
+            return _biased_product(x, kernel, _in_float32(epilogue.bias))
+        return epilogue.apply_unfused(tf.matmul(x, kernel))
+
+
+# A separate function, because TensorFlow keeps the graph in which tf.custom_gradient was called.
+@tf.function(autograph=False, reduce_retracing=True, jit_compile=True)
+@tf.custom_gradient
+def _biased_product(x, kernel, bias):
+    """Computes `x @ kernel + bias` in bfloat16 or float16, rounded once, for XLA.
+
+    `bias` is float32. XLA on a GPU adds a variable of that dtype to a float32 product in the kernel
+    of the matmul. A bias that is cast before takes another pass over memory. Without the native
+    attention, XLA adds the bias where it divides the result into queries, keys and values.
+    """
+
+    def gradient(dy):
+        d_bias = tf.reduce_sum(tf.cast(dy, tf.float32), axis=0)
+        d_kernel = tf.matmul(x, dy, transpose_a=True)
+        return tf.matmul(dy, kernel, transpose_b=True), d_kernel, d_bias
+
+    product = tf.raw_ops.BatchMatMulV3(x=x, y=kernel, Tout=tf.float32)
+    return tf.cast(product + bias, x.dtype), gradient
+
+
+def _in_float32(bias):
+    """Returns a bias as float32, if it is the cast of a variable what the variable holds."""
+    is_cast = tf.is_symbolic_tensor(bias) and bias.op.type == "Cast"
+    source = bias.op.inputs[0] if is_cast else bias
+    return source if source.dtype == tf.float32 else tf.cast(bias, tf.float32)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

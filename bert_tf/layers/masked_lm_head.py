@@ -8,12 +8,18 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.base import keras_compat
 from bert_tf.base.keras_compat import QuickLayer
-from bert_tf.config import BertConfig
+from bert_tf.config import PADDING_LOGIT, BertConfig
 from bert_tf.families.network_families import FAMILIES
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.kernels import Epilogue, PrepackedKernel
+from bert_tf.ops.native import needs_static_shapes
+
+# XLA pads the sides of a matmul in 16 bits to a multiple of 8, in a copy of the tensors in the
+# forward pass and in the gradient. Here the padding is part of the cast of the table, and the
+# logits have it from the start. Tensor cores prefer a multiple of 64.
+_ALIGNED_WORDS = 64
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -32,6 +38,8 @@ class MaskedLMHead(ConfiguredLayer):
         rows: `[R, H]`, the vectors of the masked positions only.
         word_embeddings: `[V, E]`, the embedding table of the backbone.
         prepacked_words: The same as `PrepackedWords`, which are used instead, for inference only.
+        keeps_padding: Whether the logits may have more than V columns, as they do in 16 bits under
+            XLA. Those of words that do not exist are at the end and hugely negative.
 
     Returns:
         Logits float32 `[R, V]`.
@@ -68,7 +76,13 @@ class MaskedLMHead(ConfiguredLayer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.config.vocab_size)
 
-    def call(self, rows, word_embeddings, prepacked_words: "PrepackedWords | None" = None):
+    def call(
+        self,
+        rows,
+        word_embeddings,
+        prepacked_words: "PrepackedWords | None" = None,
+        keeps_padding: bool = False,
+    ):
         if self.has_transform:
             config, family = self.config, FAMILIES[self.config.model_type]
             activation = family.masked_lm_act or config.hidden_act
@@ -82,8 +96,18 @@ class MaskedLMHead(ConfiguredLayer):
         if prepacked_words is not None:
             logits = prepacked_words.kernel_impl.apply(rows, Epilogue(bias=bias))
         else:
+            num_words = word_embeddings.shape[0]
+            padding = -num_words % _ALIGNED_WORDS
+            is_padded = padding and rows.dtype.size == 2 and needs_static_shapes()
+            if is_padded:
+                word_embeddings = tf.pad(word_embeddings, [[0, padding], [0, 0]])
+                bias = tf.zeros([num_words], rows.dtype) if bias is None else bias
+                padding_logit = max(PADDING_LOGIT, rows.dtype.min)
+                bias = tf.pad(bias, [[0, padding]], constant_values=padding_logit)
             logits = tf.matmul(rows, word_embeddings, transpose_b=True)  # [R, E] x [V, E]
             logits = logits if bias is None else tf.nn.bias_add(logits, bias)
+            if is_padded and not keeps_padding:
+                logits = logits[..., :num_words]
         return tf.cast(logits, tf.float32)  # [R, V]
 
     def dense_layers(self) -> dict[str, Dense]:

@@ -147,6 +147,10 @@ def _fused_residual_layer_norm_gradient(
     residual = inputs[1 : 1 + num_residual]
     bias = inputs[1 + num_residual : 1 + num_residual + num_bias]
     _, mean, rstd = op.outputs
+    # Two layers read y: a dense layer, and the next residual connection. In a graph, the op adds
+    # their two gradients, so that nothing computes the tensor of their sum.
+    is_sum = tf.is_symbolic_tensor(dy) and dy.op.type == "AddN" and len(dy.op.inputs) == 2
+    dy, *other_dy = dy.op.inputs if is_sum else [dy]
     dx, dresidual, dbias, dgamma, dbeta = native.library().bert_tf_fused_residual_layer_norm_grad(
         dy,
         x,
@@ -156,6 +160,7 @@ def _fused_residual_layer_norm_gradient(
         mean,
         rstd,
         seed,
+        other_dy,
         num_dresidual=num_residual if dropout_rate > 0.0 else 0,
         dropout_rate=dropout_rate,
         is_rms=op.get_attr("is_rms"),

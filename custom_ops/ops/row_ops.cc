@@ -4,6 +4,7 @@
 //
 // residual and bias of LayerNorm are lists of no or one tensor. Its gradient op returns dresidual
 // only if it is different from dx, which is the case with residual and dropout (num_dresidual = 1).
+// other_dy is also such a list; it is added to dy.
 #include <vector>
 
 #include "custom_ops/kernels/dense/fused_gate.h"
@@ -188,11 +189,13 @@ absl::Status LayerNormGradShape(InferenceContext* c) {
   LayerNormShapes shapes;
   TF_RETURN_IF_ERROR(shapes.Read(c));
   TF_RETURN_IF_ERROR(shapes.MergeSame("dy"));
+  TF_RETURN_IF_ERROR(shapes.MergeSame("other_dy"));
   for (const char* name : {"mean", "rstd"}) {
     ShapeHandle rows = shapes.rows();
     TF_RETURN_IF_ERROR(MergeShape(c, name, &rows));
   }
-  int num_dresidual;
+  int num_dresidual, num_other_dy;
+  TF_RETURN_IF_ERROR(ReadOptional(c, "num_other_dy", &num_other_dy));
   TF_RETURN_IF_ERROR(c->GetAttr("num_dresidual", &num_dresidual));
   const int expected = shapes.dropout_rate > 0.0f ? shapes.num_residual : 0;
   if (num_dresidual != expected) {
@@ -232,6 +235,7 @@ REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
     .Attr("num_residual: int >= 0")
     .Attr("num_bias: int >= 0")
     .Attr("num_dresidual: int >= 0")
+    .Attr("num_other_dy: int >= 0 = 0")
     .Attr("dropout_rate: float = 0.0")
     .Attr("is_rms: bool = false")
     .Input("dy: T")
@@ -242,6 +246,7 @@ REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
     .Input("mean: float")
     .Input("rstd: float")
     .Input("seed: int64")
+    .Input("other_dy: num_other_dy * T")
     .Output("dx: T")
     .Output("dresidual: num_dresidual * T")
     .Output("dbias: num_bias * T")

@@ -9,6 +9,7 @@ from bert_tf.errors import UserError
 from bert_tf.families.file_values import ACTIVATION_NAMES
 from bert_tf.layers import Dense, ResidualLayerNorm
 from bert_tf.layers.kernels import Epilogue
+from bert_tf.ops.native import static_shapes
 from tests.numpy_bert import ACTIVATIONS
 
 IN, UNITS, ROWS = 24, 40, 5
@@ -59,6 +60,47 @@ def test_every_form_computes_every_epilogue(form):
     np.testing.assert_allclose(dense(x), z, atol=FORMS[form][1])
     for epilogue, function in epilogues():
         np.testing.assert_allclose(dense.apply(x, epilogue), function(z), atol=4 * FORMS[form][1])
+
+
+@pytest.mark.parametrize("rows", [0, 1, ROWS])
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16], ids=lambda dtype: dtype.name)
+def test_a_biased_product_in_16_bits_under_xla(dtype, rows):
+    dense = Dense(UNITS, initializer_range=0.1, dtype=f"mixed_{dtype.name}")
+    dense.build([None, IN])
+    dense.bias.assign(keras.random.normal([UNITS]))
+    x = tf.cast(keras.random.normal([rows, IN]), dtype)
+    dy = tf.cast(keras.random.normal([rows, UNITS]), dtype)
+    with static_shapes(), tf.GradientTape() as tape:
+        tape.watch(x)
+        y = dense(x)
+    gradients = tape.gradient(y, [x, dense.kernel, dense.bias], output_gradients=dy)
+    x64, dy64, kernel, bias = (
+        tf.cast(tf.cast(values, dtype), tf.float64).numpy()
+        for values in (x, dy, dense.kernel, dense.bias)
+    )
+    assert y.dtype == dtype
+    half_ulp = 2.0**-9 if dtype == tf.bfloat16 else 2.0**-12
+
+    def results(x, dy, kernel, bias):
+        return x @ kernel + bias, dy @ kernel.T, x.T @ dy, dy.sum(axis=0)
+
+    numbers = (x64, dy64, kernel, bias)
+    sizes = results(*map(np.abs, numbers))  # of the terms
+    for found, expected, size in zip([y, *gradients], results(*numbers), sizes, strict=True):
+        assert found.shape == expected.shape
+        difference = np.abs(tf.cast(found, tf.float64).numpy() - expected)
+        assert (difference <= 2 * half_ulp * size).all()
+
+
+def test_a_product_that_is_not_finite_stays_so_under_xla():
+    dense = Dense(2, dtype="mixed_bfloat16")
+    dense.build([None, 3])
+    dense.kernel.assign(tf.ones([3, 2]))
+    x = tf.constant([[1.0, np.nan, 0.0], [np.inf, 0.0, 0.0], [1.0, 1.0, 0.0]], tf.bfloat16)
+    with static_shapes():
+        y = dense(x)
+    found = tf.cast(y, tf.float32)
+    np.testing.assert_array_equal(found, [[np.nan] * 2, [np.inf] * 2, [2.0] * 2])
 
 
 @pytest.mark.parametrize("units", [UNITS, 64], ids=["no panels", "panels"])

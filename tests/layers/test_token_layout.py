@@ -61,6 +61,19 @@ def test_there_and_back_leaves_zeros_for_padding(layout, mask, is_traced):
     np.testing.assert_array_equal(batch, values * mask[:, :, np.newaxis])
 
 
+@every_mask
+@every_layout
+def test_gradients_of_there_and_back_are_those_of_real_tokens(layout, mask):
+    random = np.random.default_rng(1)
+    values, factors = random.normal(size=[2, *mask.shape, 3]).astype("float32")
+    values, made = tf.constant(values), layout(tf.constant(mask))
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        loss = tf.reduce_sum(made.to_batch(made.to_rows(values)) * factors)
+    gradient = tf.convert_to_tensor(tape.gradient(loss, values))
+    np.testing.assert_array_equal(gradient, factors * mask[:, :, np.newaxis])
+
+
 def assert_neighbours(layout, sequences):
     """Those up to two tokens away; `sequences` [B, T] are their numbers, 0 for padding."""
     numbers = np.arange(1, sequences.size + 1, dtype=np.float32).reshape(sequences.shape)

@@ -40,6 +40,41 @@ def test_float64_gradients_are_the_derivatives():
             np.testing.assert_allclose(gradient[index], difference, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.skipif("native" not in BACKENDS, reason="needs the native ops")
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(7, 65), (2, 3, 64), (0, 5)])
+def test_in_a_graph_the_gradient_adds_those_of_two_users(dtype, rate, shape):
+    random = np.random.default_rng(1)
+    x, residual, first, second = (tf.cast(random.normal(size=shape), dtype) for _ in range(4))
+    bias, gamma, beta = (tf.cast(random.normal(size=shape[-1:]), dtype) for _ in range(3))
+    inputs = [x, residual, bias, gamma, beta]
+
+    def gradients(users):
+        with ops.backend("native"), tf.GradientTape() as tape:
+            tape.watch(inputs)
+            y = ops.fused_residual_layer_norm(*inputs, 1e-3, rate, SEED)
+            products = [y * user for user in users]
+        return tape.gradient(products, inputs)
+
+    traced = tf.function(gradients).get_concrete_function([first, second])
+    operations = traced.graph.get_operations()
+    (node,) = (op for op in operations if op.type.endswith("LayerNormGrad"))
+    assert node.get_attr("num_other_dy") == 1
+    sums = [op.outputs[0] for op in operations if op.type == "AddN"]
+    assert sums and not any(total.consumers() for total in sums)
+    dy = first + second
+    wide = [tf.cast(values, tf.float64).numpy() for values in (*inputs, dy)]
+    keep = keep_mask(SEED, shape, rate) if rate else 1.0
+    _, saved = residual_layer_norm(*wide[:5], 1e-3, keep)
+    expected = residual_layer_norm_gradients(wide[5], wide[3], saved, keep)
+    rtol = {tf.float32: 1e-5, tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}[dtype]
+    found, of_sum = traced(first, second), gradients([dy])
+    for numbers, same_bits, number in zip(found, of_sum, expected, strict=True):
+        np.testing.assert_allclose(tf.cast(numbers, tf.float64), number, rtol=rtol, atol=2e-5)
+        np.testing.assert_array_equal(numbers, same_bits)
+
+
 @on_every_backend
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.999])
 def test_dropout_mask_is_the_published_one(backend, rate):

@@ -45,9 +45,11 @@ def _layer_norm(x, residual, bias, gamma, beta, seed=None):
     )
 
 
-def _layer_norm_grad(dy, x, residual, bias, gamma, mean, rstd, rate=0.0, num_dresidual=0):
+def _layer_norm_grad(
+    dy, x, residual, bias, gamma, mean, rstd, rate=0.0, num_dresidual=0, other_dy=()
+):
     return LIBRARY.bert_tf_fused_residual_layer_norm_grad(
-        dy, x, residual, bias, gamma, mean, rstd, tf.constant(0, tf.int64),
+        dy, x, residual, bias, gamma, mean, rstd, tf.constant(0, tf.int64), [*other_dy],
         num_dresidual=num_dresidual, dropout_rate=rate,
     )  # fmt: skip
 
@@ -183,6 +185,12 @@ def test_layer_norm_gradient_refuses_what_does_not_fit():
         _layer_norm_grad(x, x, [], [], v, tf.zeros([3]), row)
     with pytest.raises(error, match="`num_dresidual` must be 1.*num_dresidual=0"):
         _layer_norm_grad(x, x, [x], [], v, row, row, 0.1, 0)
+    with pytest.raises(
+        error, match=r"`other_dy` must have the shape of `x`.*other_dy.shape=\[2,6\]"
+    ):
+        _layer_norm_grad(x, x, [], [], v, row, row, other_dy=[tf.zeros([2, 6])])
+    with pytest.raises(error, match="`num_other_dy` must be 0 or 1.*num_other_dy=2"):
+        _layer_norm_grad(x, x, [], [], v, row, row, other_dy=[x, x])
     with pytest.raises(error, match="`num_residual` must be 0 or 1.*num_residual=2"):
         _layer_norm_grad(x, x, [x, x], [], v, row, row)
     with tf.Graph().as_default(), pytest.raises(ValueError, match=r"`rstd` must have shape \[2\]"):

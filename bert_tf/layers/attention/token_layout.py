@@ -30,6 +30,8 @@ class TokenLayout:
     sequence_ids: tf.Tensor | None = None
     has_padding_rows: bool = True  # whether padding is among the rows
     first_rows: tf.Tensor | None = None  # int32 [B], of each row of the batch, if packed to a size
+    # int32 [B * T], the row of each flat index, if packed in place.
+    rows_of_tokens: tf.Tensor | None = None
 
     @property
     def length(self) -> tf.Tensor:
@@ -74,7 +76,9 @@ class TokenLayout:
         batch, length = tf.unstack(tf.shape(padding_mask))
         first = tf.range(batch)[:, tf.newaxis] * length  # [B, 1]
         order = real_tokens_first(padding_mask)  # [B, T]
+        counts = tf.cumsum(tf.cast(padding_mask, tf.int32), axis=1)  # [B, T]
         lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1, keepdims=True)  # [B, 1]
+        places = tf.where(padding_mask, counts - 1, lengths + tf.range(length) - counts)  # [B, T]
         # T sequences: the first has `lengths` rows, then come empty ones, then one per padding.
         if isolate_padding:
             columns = tf.range(length)
@@ -82,7 +86,8 @@ class TokenLayout:
         else:
             starts = tf.concat([tf.zeros_like(lengths), lengths], axis=1)  # [B, 2]
         row_splits = tf.concat([tf.reshape(first + starts, [-1]), [batch * length]], axis=0)
-        return cls(padding_mask, tf.reshape(first + order, [-1]), row_splits)
+        real_tokens, rows = (tf.reshape(first + columns, [-1]) for columns in (order, places))
+        return cls(padding_mask, real_tokens, row_splits, rows_of_tokens=rows)
 
     @classmethod
     def packed_to_size(cls, padding_mask: tf.Tensor, places: tf.Tensor) -> "TokenLayout":
@@ -157,7 +162,9 @@ class TokenLayout:
         """Unpacks `[R, H]` -> `[B, T, H]`, with zeros for padding."""
         batch_shape = tf.shape(self.padding_mask)
         width = rows.shape[-1]
-        if self.real_tokens is not None:  # [R, H] -> [B * T, H]
+        if self.rows_of_tokens is not None:
+            rows = _permuted(rows, self.rows_of_tokens, self.real_tokens)
+        elif self.real_tokens is not None:  # [R, H] -> [B * T, H]
             rows = tf.scatter_nd(
                 self.real_tokens[:, tf.newaxis], rows, [tf.reduce_prod(batch_shape), width]
             )
@@ -167,6 +174,18 @@ class TokenLayout:
             batch = tf.where(self.padding_mask[:, :, tf.newaxis], batch, tf.zeros([], batch.dtype))
         batch.set_shape([*self.padding_mask.shape, width])
         return batch
+
+
+# A separate function, because TensorFlow keeps the graph in which tf.custom_gradient was called.
+@tf.function(autograph=False, reduce_retracing=True)
+@tf.custom_gradient
+def _permuted(rows, order, inverse):
+    """Returns the rows `[R, H]` in an order, `[R]`; the gradient is gathered as well.
+
+    XLA computes such a gather where it is read. A scatter writes zeros, a copy of them and the
+    result.
+    """
+    return tf.gather(rows, order), lambda d_rows: (tf.gather(d_rows, inverse), None, None)
 
 
 def packed_places(padding_mask: tf.Tensor, size: int) -> tf.Tensor:

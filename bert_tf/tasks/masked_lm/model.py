@@ -63,18 +63,22 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         self.masked_lm_head = self.built_layer(MaskedLMHead, backbone.config, name="masked_lm")
         self.built = True
 
-    def call(self, inputs, training=False, weights=None):
-        """`weights` `[B, P]`: logits `[M, V]` for the M places whose weight is above zero."""
+    def call(self, inputs, training=False, weights=None, keeps_padding=False):
+        """`weights` `[B, P]`: logits `[M, V]` for the M places whose weight is above zero.
+
+        `keeps_padding`: see `MaskedLMHead`.
+        """
         tokens = self.tokens_of(inputs)
         outputs = self.backbone(tokens, training=training, **self.backbone_options())
-        logits = self.word_logits(outputs, tokens.get("masked_positions"), weights)
+        positions = tokens.get("masked_positions")
+        logits = self.word_logits(outputs, positions, weights, keeps_padding)
         if TARGET_IDS not in tokens:
             return logits
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(tokens[TARGET_IDS], logits)
 
     def forward(self, x, y, training):
         weights = None if needs_static_shapes() else y["masked_weights"]
-        return self(x, training=training, weights=weights)
+        return self(x, training=training, weights=weights, keeps_padding=True)
 
     def loss_denominators(self, x, y, sample_weight):
         weights = tf.cast(y["masked_weights"], tf.float32)

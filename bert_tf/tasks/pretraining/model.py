@@ -79,8 +79,11 @@ class BertPretrainer(TaskModel, MaskedWordModel):
         self.uses_pooler = self.next_sentence is not None
         self.built = True
 
-    def call(self, inputs, training=False, weights=None):
-        """`weights` `[B, P]`: logits `[M, V]` for the M places whose weight is above zero."""
+    def call(self, inputs, training=False, weights=None, keeps_padding=False):
+        """`weights` `[B, P]`: logits `[M, V]` for the M places whose weight is above zero.
+
+        `keeps_padding`: see `MaskedLMHead`.
+        """
         outputs = self.backbone(
             inputs,
             training=training,
@@ -88,7 +91,7 @@ class BertPretrainer(TaskModel, MaskedWordModel):
             causal=True if self.objective == "ltr" else None,
         )
         positions = None if self.objective == "ltr" else inputs["masked_positions"]
-        logits = self.word_logits(outputs, positions, weights)
+        logits = self.word_logits(outputs, positions, weights, keeps_padding)
         results = {"masked_logits": logits}
         if self.next_sentence is not None:
             pooled = outputs["pooled_output"]  # [B, H] or [B, S, H]
@@ -100,7 +103,8 @@ class BertPretrainer(TaskModel, MaskedWordModel):
 
     def forward(self, x, y, training):
         weights = None if needs_static_shapes() else self._targets(x, y)[1]
-        return self(self._restored(x, y), training=training, weights=weights)
+        options = {"training": training, "weights": weights, "keeps_padding": True}
+        return self(self._restored(x, y), **options)
 
     def _restored(self, x, y):
         """Returns the inputs, for "ltr" with the masked words restored."""

@@ -89,7 +89,7 @@ void TestGate(int64_t rows, int64_t columns, DenseActivation activation, bool al
 
 template <typename T>
 void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual, bool has_bias,
-                   bool aligned, float scale = 1.0f) {
+                   bool aligned, float scale = 1.0f, bool has_other_dy = false) {
   const std::string context = std::string("layer_norm ") + TypeName<T>() + " [" +
                               std::to_string(rows) + ", " + std::to_string(columns) + "] rate " +
                               std::to_string(rate) + " scale " + std::to_string(scale) + " ";
@@ -100,7 +100,9 @@ void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual,
   Numbers<T> bias(columns, aligned, random, scale);
   Numbers<T> gamma(columns, aligned, random, 0.2f, 1.0f), beta(columns, aligned, random, 0.2f);
   T* const residual_data = has_residual ? residual.data() : nullptr;
+  Numbers<T> other_dy(count, aligned, random, 1.0f);
   T* const bias_data = has_bias ? bias.data() : nullptr;
+  T* const other_dy_data = has_other_dy ? other_dy.data() : nullptr;
   const bool has_dresidual = has_residual && rate > 0.0f;
   constexpr float kEpsilon = 1e-12f;
 
@@ -125,11 +127,11 @@ void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual,
                                      cpu.y.data(), cpu.mean.data(), cpu.rstd.data()});
   std::vector<float> scratch(static_cast<size_t>(ResidualLayerNormGradScratchSize(rows, columns)));
   FusedResidualLayerNormGrad(
-      serial, ResidualLayerNormGradArgs<T>{dy.data(), x.data(), residual_data, bias_data,
-                                           gamma.data(), cpu.mean.data(), cpu.rstd.data(), rows,
-                                           columns, rate, static_cast<uint64_t>(kSeed),
-                                           cpu.dx.data(), cpu.dresidual.data(), cpu.dbias.data(),
-                                           cpu.dgamma.data(), cpu.dbeta.data(), scratch.data()});
+      serial, ResidualLayerNormGradArgs<T>{
+                  dy.data(), x.data(), residual_data, bias_data, gamma.data(), cpu.mean.data(),
+                  cpu.rstd.data(), rows, columns, rate, static_cast<uint64_t>(kSeed), cpu.dx.data(),
+                  cpu.dresidual.data(), cpu.dbias.data(), cpu.dgamma.data(), cpu.dbeta.data(),
+                  scratch.data(), false, other_dy_data});
   Outputs gpu[2] = {{rows, count, columns, aligned}, {rows, count, columns, aligned}};
   gpu[0].y = x;  // the first in place
   gpu[0].dx = dy;
@@ -170,7 +172,9 @@ void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual,
                                               gpu[run].dbias.data(),
                                               gpu[run].dgamma.data(),
                                               gpu[run].dbeta.data(),
-                                              gpu_scratch.data()};
+                                              gpu_scratch.data(),
+                                              false,
+                                              other_dy_data};
     return BertTfCudaResidualLayerNormGrad(kType<T>, args, nullptr);
   });
   const double tolerance = 4e-6, unit = 1.0 / scale;  // of what is divided by the deviation
@@ -320,6 +324,10 @@ void TestAll() {
   TestLayerNorm<T>(20, 77, 0.0f, false, false, true);
   TestLayerNorm<T>(9, 128, 0.1f, true, true, false);
   TestLayerNorm<T>(0, 64, 0.0f, true, true, true);
+  for (int64_t columns : {77, 768, 1024}) {
+    TestLayerNorm<T>(11, columns, 0.1f, true, true, columns != 77, 1.0f, true);
+    TestLayerNorm<T>(11, columns, 0.0f, true, false, columns != 77, 1.0f, true);
+  }
   if (sizeof(T) == 4) {  // sums that leave float32's range
     TestLayerNorm<T>(4, 128, 0.0f, true, true, true, 1e19f);
     TestLayerNorm<T>(2, 1088, 0.0f, true, true, true, 1e19f);

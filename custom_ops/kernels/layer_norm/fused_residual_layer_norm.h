@@ -75,6 +75,7 @@ struct ResidualLayerNormGradArgs {
   float* scratch = nullptr;  // ResidualLayerNormGradScratchSize(rows, columns) elements, on a GPU
                              // as cuda_launchers.h says
   bool is_rms = false;
+  const Element* other_dy = nullptr;  // or null; dy is the sum of both, rounded to their type
 };
 
 int64_t ResidualLayerNormGradScratchSize(int64_t rows, int64_t columns);

@@ -15,6 +15,30 @@ struct GradInputs {
   float mean, rstd;
 };
 
+template <typename T>
+BERT_TF_DEVICE T RoundedSum(T a, T b) {
+  T sum;
+  Round(ToFloat(a) + ToFloat(b), &sum);
+  return sum;
+}
+
+// Adds other_dy to dy. It is not read ahead, which would need more registers.
+template <typename T, int kWarps, int kPacks>
+BERT_TF_DEVICE void AddOtherDy(const Part<T, kWarps, kPacks>& part,
+                               const ResidualLayerNormGradArgs<T>& args, int64_t row,
+                               GradInputs<T, kPacks>* inputs) {
+  if (args.other_dy == nullptr) return;
+  constexpr int kWidth = kVectorWidth<T>;
+  part.ForEachPack(args.columns, [&](int pack, int64_t column) {
+    const auto other = LoadPack<kWidth>(args.other_dy + row * args.columns + column);
+#pragma unroll
+    for (int e = 0; e < kWidth; ++e) {
+      T& dy = inputs->dy[pack].values[e];
+      dy = RoundedSum(dy, other.values[e]);
+    }
+  });
+}
+
 template <typename T, int kWarps, int kPacks>
 BERT_TF_DEVICE void Load(const Part<T, kWarps, kPacks>& part,
                          const ResidualLayerNormGradArgs<T>& args, int64_t row,
@@ -51,6 +75,7 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>)
   for (; row < args.rows; row += row_step) {
     GradInputs<T, kPacks> next;
     if (kAhead) Load(part, args, row + row_step, &next);
+    AddOtherDy(part, args, row, &inputs);
     const int64_t offset = row * args.columns;
     const float mean = inputs.mean, rstd = inputs.rstd;
     float n[part.kCount];
@@ -143,14 +168,17 @@ __global__ void __launch_bounds__(kAnyThreads)
   float* const partial = args.scratch + static_cast<int64_t>(blockIdx.x) * 3 * args.columns;
   for (int64_t j = threadIdx.x; j < 3 * args.columns; j += kAnyThreads) partial[j] = 0.0f;
   SyncThreads();
+  const auto dy_at = [&](int64_t i) {
+    return ToFloat(args.other_dy == nullptr ? args.dy[i]
+                                            : RoundedSum(args.dy[i], args.other_dy[i]));
+  };
   bool kept;
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const float mean = args.mean[row];
     const float rstd = args.rstd[row];
-    const T* const dys = args.dy + row * args.columns;
     float means[2] = {};  // of g and g * n
     for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
-      const float dy = ToFloat(dys[j]);
+      const float dy = dy_at(row * args.columns + j);
       const float g = dy * ToFloat(args.gamma[j]);
       const float n = (SumAt(args, dropout, seed, row, j, &kept) - mean) * rstd;
       partial[j] += dy * n;
@@ -162,7 +190,7 @@ __global__ void __launch_bounds__(kAnyThreads)
     means[0] *= inverse;
     means[1] *= inverse;
     for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
-      const float g = ToFloat(dys[j]) * ToFloat(args.gamma[j]);
+      const float g = dy_at(row * args.columns + j) * ToFloat(args.gamma[j]);
       const float n = (SumAt(args, dropout, seed, row, j, &kept) - mean) * rstd;
       const float dz = (g - means[0] - n * means[1]) * rstd;
       const float dx = kept ? dz * dropout.scale : 0.0f;
@@ -199,8 +227,9 @@ int Backward(const ResidualLayerNormGradArgs<T>& args, const Dropout& dropout, v
   const int64_t blocks = RowBlocks(args.rows, args.columns);
   const dim3 grid(static_cast<unsigned>(blocks));
   int status;
-  if (!FitsRegisters(args.columns) || !Aligned<T>(args.columns, args.dy, args.x, args.residual,
-                                                  args.bias, args.gamma, args.dx, args.dresidual)) {
+  if (!FitsRegisters(args.columns) ||
+      !Aligned<T>(args.columns, args.dy, args.x, args.residual, args.bias, args.gamma, args.dx,
+                  args.dresidual, args.other_dy)) {
     status = Launch<AnyBackwardKernel<T>>(grid, kAnyThreads, 2 * kWideWarps * sizeof(float), stream,
                                           args, dropout);
   } else {

@@ -122,6 +122,13 @@ BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64
   const int64_t first = first_row * columns;
   const bool has_bias = args.bias != nullptr, has_residual = args.residual != nullptr;
   const float inverse = 1.0f / static_cast<float>(columns);
+  const auto load_dy = [&args, first](int64_t i, auto lanes) BERT_TF_INLINE_LAMBDA {
+    const Vec dy = Load(args.dy + first + i, lanes);
+    if (args.other_dy == nullptr) return dy;
+    T sum[kLanes];
+    Store(sum, dy + Load(args.other_dy + first + i, lanes));
+    return Load(sum);
+  };
   if (kDropout) scratch.dropout->Draw(first, kRows * columns);
   // n = (z - mean) * rstd,  g = dy * gamma
   float mean[kRows], rstd[kRows], g_mean[kRows], gn_mean[kRows];
@@ -141,7 +148,7 @@ BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64
       if (kDropout) z = scratch.dropout->Apply(z, i);
       if (has_residual) z += Load(args.residual + first + i, lanes);
       const Vec n = (z - mean[row]) * rstd[row];
-      const Vec g = Load(args.dy + first + i, lanes) * gamma;
+      const Vec g = load_dy(i, lanes) * gamma;
       Store(scratch.normalized + i, n, lanes);
       g_sums[row] += g;  // zero outside of the lanes, because gamma is
       gn_sums[row] += ZeroOutside(g * n, lanes);
@@ -160,7 +167,7 @@ BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64
     for (int row = 0; row < kRows; ++row) {
       const int64_t i = row * columns + j;
       const Vec n = Load(scratch.normalized + i, lanes);
-      const Vec dy = Load(args.dy + first + i, lanes);
+      const Vec dy = load_dy(i, lanes);
       const Vec dz = (dy * gamma - g_mean[row] - n * gn_mean[row]) * rstd[row];
       const Vec dx = kDropout ? scratch.dropout->Apply(dz, i) : dz;
       dgamma += dy * n;

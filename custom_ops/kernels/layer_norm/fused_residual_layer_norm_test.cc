@@ -31,6 +31,7 @@ struct Case {
   float dropout_rate;
   uint64_t seed;
   bool is_rms = false;
+  bool has_other_dy = false;
 };
 
 template <typename T>
@@ -54,6 +55,7 @@ struct Tensors {
         gamma(c.columns, random, 0.3f, 1.0f),
         beta(c.columns, random, 0.3f),
         dy(c.rows * c.columns, random, 1.0f),
+        other_dy(c.rows * c.columns, random, 1.0f),
         y(c.rows * c.columns),
         dx(c.rows * c.columns),
         dresidual(c.rows * c.columns),
@@ -100,10 +102,11 @@ struct Tensors {
             dgamma.data(),
             dbeta.data(),
             scratch.data(),
-            c.is_rms};
+            c.is_rms,
+            c.has_other_dy ? other_dy.data() : nullptr};
   }
 
-  Buffer<T> x, residual, bias, gamma, beta, dy;
+  Buffer<T> x, residual, bias, gamma, beta, dy, other_dy;
   Buffer<T> y, dx, dresidual, dbias, dgamma, dbeta;
   Buffer<float> mean, rstd, scratch;
 };
@@ -114,7 +117,7 @@ void TestCase(Isa isa, const Case& c) {
                               std::to_string(c.rows) + ", " + std::to_string(c.columns) + "]" +
                               (c.has_residual ? " residual" : "") + (c.has_bias ? " bias" : "") +
                               (c.dropout_rate > 0.0f ? " dropout " : " ") +
-                              (c.is_rms ? "rms " : "");
+                              (c.is_rms ? "rms " : "") + (c.has_other_dy ? "other dy " : "");
   std::mt19937 random(static_cast<uint32_t>(c.rows * 10007 + c.columns));
   Tensors<T> t(c, random);
   Run(isa, SerialParallel(), t.ForwardArgs(c));
@@ -129,6 +132,10 @@ void TestCase(Isa isa, const Case& c) {
   // The variance of a row of one or two numbers may be zero or almost zero. Its gradients are then
   // differences of huge numbers, and only y is compared.
   const bool gradients = c.columns > 2;
+  Buffer<T> dy = t.dy;
+  for (int64_t i = 0; i < dy.size() && c.has_other_dy; ++i) {
+    dy.at(i) = FromFloat<T>(static_cast<float>(t.dy[i] + t.other_dy[i]));
+  }
   for (int64_t row = 0; row < c.rows; ++row) {
     std::vector<double> z(size(c.columns)), kept(z), g(z);
     double mean = 0.0, variance = 0.0;
@@ -152,11 +159,11 @@ void TestCase(Isa isa, const Case& c) {
       const double y = normalized * t.gamma[j] + t.beta[j];
       Check(std::fabs(t.y[i] - y) <= RoundingErrorAt<T>(y) + error * (1.0 + std::fabs(y)),
             context + "y");
-      g[size(j)] = t.dy[i] * t.gamma[j];
+      g[size(j)] = dy[i] * t.gamma[j];
       g_mean += c.is_rms ? 0.0 : g[size(j)] / n;
       gn_mean += g[size(j)] * normalized / n;
-      dgamma[size(j)] += t.dy[i] * normalized;
-      dbeta[size(j)] += t.dy[i];
+      dgamma[size(j)] += dy[i] * normalized;
+      dbeta[size(j)] += dy[i];
     }
     if (!gradients) continue;
     for (int64_t j = 0; j < c.columns; ++j) {
@@ -229,6 +236,7 @@ void TestCases(Isa isa) {
   TestCase<T>(isa, {3, 768, true, true, 0.999f, seed});
   for (int64_t columns : {1, 17, 768}) {
     TestCase<T>(isa, {67, columns, true, false, 0.0f, seed, true});
+    TestCase<T>(isa, {67, columns, true, true, 0.1f, seed, false, true});
   }
 }
 

@@ -1,5 +1,6 @@
 """BertMaskedLM: filling masks, scoring sentences, learning from raw text, files."""
 
+import contextlib
 import dataclasses
 
 import keras
@@ -9,6 +10,9 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertMaskedLM, BertPretrainer, BertTokenizer
 from bert_tf.errors import UserError
+from bert_tf.layers.masked_lm_head import MaskedLMHead
+from bert_tf.ops.native import static_shapes
+from bert_tf.tasks.masked_lm.masked_word_model import cross_entropy
 from bert_tf.training import AdamWeightDecay, SparseCrossentropy
 from bert_tf.training.fit_data import text_batches
 
@@ -55,6 +59,73 @@ def plain_scores(model, text):
     return np.array(scores)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_under_xla_the_words_are_padded_inside_of_the_head_only(tiny_config, dtype):
+    config = dataclasses.replace(tiny_config, vocab_size=70)
+    head = MaskedLMHead(config, has_transform=False, dtype=f"mixed_{dtype}")
+    head.build()
+    random = np.random.default_rng(0)
+    head.output_bias.assign(random.normal(size=70))
+    shapes = [(3, 32), (70, 32), (3, 70)]
+    rows, words, d_logits = (tf.constant(random.normal(size=s), dtype) for s in shapes)
+
+    @tf.function(jit_compile=True)
+    def run():
+        with static_shapes(), tf.GradientTape() as tape:
+            tape.watch([rows, words])
+            logits = head(rows, word_embeddings=words)
+            padded = head(rows, word_embeddings=words, keeps_padding=True)
+        tf.debugging.assert_equal(padded[:, :70], logits)
+        assert padded.shape == [3, 128]
+        variables = [rows, words, head.output_bias]
+        factors = tf.cast(d_logits, tf.float32)
+        return logits, *tape.gradient(logits, variables, output_gradients=factors)
+
+    text = run.experimental_get_compiler_ir()(stage="hlo")
+    assert f"{'bf16' if dtype == 'bfloat16' else 'f16'}[3,128]" in text
+    rows64, words64, d64 = (tf.cast(x, tf.float64).numpy() for x in (rows, words, d_logits))
+    bias = head.output_bias.numpy()
+    expected = [rows64 @ words64.T + bias, d64 @ words64, d64.T @ rows64, d64.sum(axis=0)]
+    for found, numbers in zip(run(), expected, strict=True):
+        assert found.shape == numbers.shape
+        scale = np.abs(numbers).max()
+        np.testing.assert_allclose(tf.cast(found, tf.float64), numbers, atol=scale * 2.0**-7)
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+def test_cross_entropy_and_the_most_probable_word(is_static):
+    random = np.random.default_rng(0)
+    numbers = random.normal(size=(6, 9)) * [[1.0], [50.0], [1e-3], [1e4], [0.0], [3.0]]
+    numbers[5] = numbers[5].round()  # some are equal
+    numbers[5, 2] = -np.inf
+    ids = np.array([3, 8, 0, 1, 4, 7])
+    weights = random.normal(size=6)
+    logits = tf.constant(numbers, tf.float32)
+
+    @tf.function(jit_compile=is_static)
+    def run():
+        with static_shapes() if is_static else contextlib.nullcontext(), tf.GradientTape() as tape:
+            tape.watch(logits)
+            losses, best = cross_entropy(tf.constant(ids, tf.int32), logits)
+        return losses, best, tape.gradient(losses, logits, tf.constant(weights, tf.float32))
+
+    losses, best, gradient = run()
+    log_p = log_softmax(logits.numpy() - logits.numpy().max(axis=1, keepdims=True))
+    assert best.numpy().tolist() == logits.numpy().argmax(axis=1).tolist()
+    np.testing.assert_allclose(losses, -log_p[np.arange(6), ids], rtol=1e-6, atol=1e-6)
+    expected = (np.exp(log_p) - np.eye(9)[ids]) * weights[:, np.newaxis]
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
+def test_under_xla_the_loss_of_what_is_no_word_or_no_number_is_nan():
+    logits = tf.constant([[1.0, 2.0], [1.0, 2.0], [np.nan, 2.0], [np.inf, 2.0], [1.0, 2.0]])
+    with static_shapes():
+        losses, _ = cross_entropy(tf.constant([-1, 2, 1, 1, 1]), logits)
+        assert np.isnan(losses).tolist() == [True, True, True, True, False]
+        losses, best = cross_entropy(tf.zeros([0], tf.int32), logits[:0])
+        assert losses.shape == best.shape == [0]
+
+
 @pytest.mark.parametrize("token_budget", [None, 12])
 def test_scores_against_a_plain_loop(model, token_budget):
     expected = [plain_scores(model, text) for text in TEXTS]
@@ -92,9 +163,9 @@ def test_only_masked_positions_reach_the_vocabulary(model, monkeypatch):
     rows = []
     head = model.masked_lm_head.call
 
-    def counting(x, word_embeddings):
+    def counting(x, **options):
         rows.append(len(x))
-        return head(x, word_embeddings)
+        return head(x, **options)
 
     monkeypatch.setattr(model.masked_lm_head, "call", counting)
     tokens = model.tokenize(TEXTS)
