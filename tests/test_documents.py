@@ -135,6 +135,8 @@ NOT_RUN = {
     ): "needs jieba and an hour of training",
     ("results.md", "English texts"): "hours of training on all data",
     ("tasks/feature_extraction.md", "Senses of words"): "hours of training on all data",
+    ("performance/gpu.md", "Prepared runs"): "needs a GPU; tests/benchmarks/test_gpu_runs.py "
+    "rehearses the runs",
     ("performance/int8.md", "Accuracy on real data"): "needs the models of other sections",
     ("results.md", "Ten thousand sentences"): "minutes to read pairs of sentences",
     ("results.md", "Smaller models"): "needs the models of the sections before it",

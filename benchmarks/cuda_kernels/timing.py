@@ -184,7 +184,7 @@ class Timer:
         """Yields functions that measure a kernel and its gradient, the most important ones first.
 
         Args:
-            rows: Those of the matrices.
+            rows: The number of rows of the matrices.
             dense: The lengths of sequences without padding.
             ragged: Other lengths. Default: 64 of 16 to 512.
         """

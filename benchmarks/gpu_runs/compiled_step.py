@@ -20,6 +20,7 @@ import tempfile
 import time
 import zlib
 
+from ..cuda_kernels.build import open_library
 from . import session
 
 _NO_GRAPHS = "--xla_gpu_enable_command_buffer="
@@ -50,21 +51,19 @@ _GRADIENTS = "_adam_m"  # the means of AdamWeightDecay: after one step, scaled g
 def register(folder: pathlib.Path, rehearse: bool) -> None:
     """Registers the foreign functions of the ops with JAX."""
     import jax
-    from jaxlib import xla_client
 
     kind = "emulated" if rehearse else "gpu"
+    if not rehearse:
+        open_library(folder / "_bert_tf_kernels.so")  # and NVRTC
     ctypes.CDLL(str(folder / "libtensorflow_framework.so.2"))  # the other one needs it
     library = ctypes.CDLL(str(folder / f"_bert_tf_{kind}_handlers.so"))
     get = library.BertTfCudaHandler
     get.restype = ctypes.c_char_p
-    address, traits, number = ctypes.c_void_p(), ctypes.c_uint32(), 0
-    while name := get(ctypes.c_int64(number), ctypes.byref(address), ctypes.byref(traits)):
-        jax.ffi.register_ffi_target(
-            name.decode(),
-            jax.ffi.pycapsule(address.value),
-            platform="cpu" if rehearse else "CUDA",
-            traits=xla_client.CustomCallTargetTraits(traits.value),
-        )
+    address, number = ctypes.c_void_p(), 0
+    platform = "cpu" if rehearse else "CUDA"
+    while name := get(ctypes.c_int64(number), ctypes.byref(address)):
+        capsule = jax.ffi.pycapsule(address.value)
+        jax.ffi.register_ffi_target(name.decode(), capsule, platform=platform)
         number += 1
 
 

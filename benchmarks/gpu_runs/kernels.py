@@ -2,11 +2,11 @@
 
     python3 -m benchmarks.gpu_runs.kernels --output_dir=out --library=_bert_tf_kernels.so
 
-The order: properties of the GPU; the kernels in bfloat16 against float64, with NaN after the end of
-every tensor, for at most a third of the time; the times of ours, of the kernels of --before, and of
-PyTorch, cuDNN and torch.compile; the checks in the other dtypes. All cores compile the kernels
-first. --rehearse runs the kernels in the emulation of a GPU on a CPU, with small sizes; it needs
-NVRTC and Bazel.
+The order: all cores compile the kernels; properties of the GPU; the kernels in bfloat16 against
+float64, with NaN after the end of every tensor, for at most a third of the time; the times of ours,
+of the kernels of --before, and of PyTorch, cuDNN and torch.compile; the checks in the other dtypes.
+--rehearse runs the kernels in the emulation of a GPU on a CPU, with small sizes; it needs NVRTC and
+Bazel.
 """
 
 import concurrent.futures
@@ -53,7 +53,8 @@ def compile_one(arguments) -> None:
     compile_kernel(open_library(path), index, architecture)
 
 
-def compile_all(run, path: pathlib.Path, architecture: str, sources=None) -> None:
+def compile_all(run, path: pathlib.Path, architecture: str, sources) -> None:
+    """Compiles the kernels of these sources, or all for None, with all cores."""
     start = time.monotonic()
     chosen = [
         (path, index, architecture)
@@ -94,21 +95,19 @@ def main() -> int:
         os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]])
     run = session.Session("kernels", flags)
     run.reported = 0
+    capability = run.found["facts"]["gpu"].get("compute_cap", "9.0")
+    libraries = [path for path in (flags.library, flags.before) if path is not None]
+    for path in libraries:  # before this process uses CUDA, because the pool forks it
+        sources = ("fused_bias_gelu",) if flags.rehearse else None
+        compile_all(run, path, f"sm_{capability.replace('.', '')}", sources)
     import torch
 
     from ..cuda_kernels import checks, launchers, timing
 
     device = "cpu" if flags.rehearse else "cuda"
-    architecture = "sm_90"
     if not flags.rehearse:
-        properties = torch.cuda.get_device_properties(0)
-        architecture = f"sm_{properties.major}{properties.minor}"
-        run.fact("PyTorch", f"{torch.__version__}: {properties}")
+        run.fact("PyTorch", f"{torch.__version__}: {torch.cuda.get_device_properties(0)}")
     run.attempt("cuDNN's properties", lambda: run.fact("cuDNN", cudnn_properties()))
-    libraries = [path for path in (flags.library, flags.before) if path is not None]
-    for path in libraries:
-        sources = ("fused_bias_gelu",) if flags.rehearse else None
-        compile_all(run, path, architecture, sources)
     kernels, *before = (launchers.Kernels(open_library(path), device) for path in libraries)
     torch.manual_seed(1)
     checker = checks.Checker(kernels, repeats=2 if flags.rehearse else 5)

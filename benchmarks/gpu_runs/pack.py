@@ -1,8 +1,8 @@
 """Packs folders into parts for a machine without network, and joins them there.
 
-    python -m benchmarks.gpu_runs.pack gpu_parts step                        # for run 2
+    python -m benchmarks.gpu_runs.pack gpu_parts step  # for run 2
     python -m benchmarks.gpu_runs.pack gpu_parts env/lib/python3.12/site-packages  # for run 3
-    python3 -m benchmarks.gpu_runs.pack --join gpu_parts /tmp/joined         # there
+    python3 -m benchmarks.gpu_runs.pack --join gpu_parts /tmp/joined  # there
 
 A shared object keeps its size but loses what does not run there, which then takes no space in the
 parts: symbol tables, and the machine code of GPUs other than --architecture. Files that no program

@@ -145,10 +145,16 @@ def gpu_properties() -> dict[str, str]:
 
 
 def built(*targets: str) -> list[pathlib.Path]:
-    """Builds targets of custom_ops with Bazel and returns their files."""
+    """Builds targets of custom_ops with Bazel and returns their files.
+
+    Raises:
+        RuntimeError: If there is no Bazel.
+    """
     import configure
 
     bazel = configure.find_bazel()
+    if bazel is None:
+        raise RuntimeError("bazel or bazelisk must be on PATH. Received: none. Run `make system`.")
     # Bazel compiles everything again if LD_LIBRARY_PATH, in which NVRTC may be, is another.
     env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     options = {"cwd": ROOT, "check": True, "env": env}

@@ -95,18 +95,19 @@ xla::ffi::Error WithType(const xla::ffi::RemainingArgs& operands, const Function
 
 }  // namespace bert_tf
 
-// Registers a foreign function for an op. Context is what the platform gives to HANDLER first.
-#define BERT_TF_REGISTER_HANDLER(NAME, PLATFORM, CONTEXT, HANDLER, TRAITS) \
-  XLA_FFI_REGISTER_HANDLER(                                                \
-      XLA_FFI_GetApi(), "BertTf>" NAME, PLATFORM,                          \
-      +[](XLA_FFI_CallFrame* frame) {                                      \
-        static auto* const handler = xla::ffi::Ffi::Bind()                 \
-                                         .Ctx<CONTEXT>()                   \
-                                         .RemainingArgs()                  \
-                                         .RemainingRets()                  \
-                                         .Attrs()                          \
-                                         .To(HANDLER)                      \
-                                         .release();                       \
-        return handler->Call(frame);                                       \
-      },                                                                   \
+// Registers a foreign function for an op. Context is what the platform gives to HANDLER first. The
+// function also tells its traits to a program that registers it again, such as JAX.
+#define BERT_TF_REGISTER_HANDLER(NAME, PLATFORM, CONTEXT, HANDLER, TRAITS)                     \
+  XLA_FFI_REGISTER_HANDLER(                                                                    \
+      XLA_FFI_GetApi(), "BertTf>" NAME, PLATFORM,                                              \
+      +[](XLA_FFI_CallFrame* frame) {                                                          \
+        static auto* const handler = xla::ffi::Ffi::Bind()                                     \
+                                         .Ctx<CONTEXT>()                                       \
+                                         .RemainingArgs()                                      \
+                                         .RemainingRets()                                      \
+                                         .Attrs()                                              \
+                                         .To(HANDLER, {static_cast<xla::ffi::Traits>(TRAITS)}) \
+                                         .release();                                           \
+        return handler->Call(frame);                                                           \
+      },                                                                                       \
       TRAITS)

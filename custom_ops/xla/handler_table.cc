@@ -11,7 +11,6 @@ namespace {
 struct Handler {
   std::string name;
   XLA_FFI_Handler* execute;
-  XLA_FFI_Handler_Traits traits;
 };
 
 std::vector<Handler>& Handlers() {
@@ -20,7 +19,7 @@ std::vector<Handler>& Handlers() {
 }
 
 XLA_FFI_Error* Add(XLA_FFI_Handler_Register_Args* args) {
-  Handlers().push_back({{args->name.ptr, args->name.len}, args->bundle.execute, args->traits});
+  Handlers().push_back({{args->name.ptr, args->name.len}, args->bundle.execute});
   return nullptr;
 }
 
@@ -40,13 +39,11 @@ const XLA_FFI_Api* XLA_FFI_GetApi() {
   return &api;
 }
 
-// Returns the name of a foreign function and sets its address and its traits, or returns null.
-const char* BertTfCudaHandler(int64_t number, XLA_FFI_Handler** execute, uint32_t* traits) {
+// Returns the name of a foreign function and sets its address, or returns null.
+const char* BertTfCudaHandler(int64_t number, XLA_FFI_Handler** execute) {
   if (number < 0 || number >= static_cast<int64_t>(Handlers().size())) return nullptr;
-  const Handler& handler = Handlers()[number];
-  *execute = handler.execute;
-  *traits = handler.traits;
-  return handler.name.c_str();
+  *execute = Handlers()[number].execute;
+  return Handlers()[number].name.c_str();
 }
 
 }  // extern "C"
