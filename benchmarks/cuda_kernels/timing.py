@@ -208,7 +208,7 @@ class Timer:
 def print_times(what, share, times):
     """Prints the milliseconds by name, and the share of the copy bandwidth."""
     others = ", ".join(
-        f"{name} {'failed' if time is None else f'{time:.3f}'}" for name, time in times.items()
+        f"{name} {'failed' if value is None else f'{value:.3f}'}" for name, value in times.items()
     )
     print(f"{what}: {others} ms" + (f", {share:.0%} of the copy bandwidth" if share else ""))
 
