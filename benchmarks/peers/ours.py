@@ -256,9 +256,10 @@ class Ours(keras_common.TensorFlowPeer):
             )
         else:  # without the forward op, whose mean and rstd it needs
             tensors = (t["dy"], t["x"], [t["residual"]], [t["bias"]], t["gamma"], t["mean"])
+            tensors += (t["rstd"], tf.constant(0, tf.int64), [])
             dy, _, (dbias,), dgamma, dbeta = (
                 native.library().bert_tf_fused_residual_layer_norm_grad(
-                    *tensors, t["rstd"], tf.constant(0, tf.int64), num_dresidual=0, dropout_rate=0.0
+                    *tensors, num_dresidual=0, dropout_rate=0.0
                 )
             )
         return dy, dbias, dgamma, dbeta

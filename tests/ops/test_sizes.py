@@ -97,9 +97,9 @@ def test_scratch_that_no_buffer_holds_is_refused_by_xla():
 
     @tf.function(jit_compile=True)
     def run():
-        none, vector = tf.zeros([0, columns]), tf.zeros([columns])
+        none, empty, vector = tf.zeros([0, columns]), tf.zeros([0]), tf.zeros([columns])
         return native.library().bert_tf_fused_residual_layer_norm_grad(
-            none, none, [], [], vector, tf.zeros([0]), tf.zeros([0]), SEED, num_dresidual=0
+            none, none, [], [], vector, empty, empty, SEED, [], num_dresidual=0
         )
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="scratch fits memory"):

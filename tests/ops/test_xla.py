@@ -85,7 +85,7 @@ def _layer_norm_op(epsilon=0.0, **attributes):
 def _layer_norm_grad_op(**attributes):
     x, row = tf.zeros([2, 3]), tf.zeros([2])
     return native.library().bert_tf_fused_residual_layer_norm_grad(
-        x, x, [x], [], tf.zeros([3]), row, row, tf.constant(0, tf.int64), **attributes
+        x, x, [x], [], tf.zeros([3]), row, row, tf.constant(0, tf.int64), [], **attributes
     )
 
 
