@@ -67,7 +67,7 @@ def layer_norm(checker, rows, columns, dtype, rate, has_residual, has_bias):
     }
     y64 = references.layer_norm(**wide, rate=rate, seed=SEED)
     other_dy = checker.random(rows, columns, dtype=dtype) if has_residual else None
-    y64.backward(dy.double() if other_dy is None else dy.double() + other_dy.double())
+    y64.backward((dy if other_dy is None else dy + other_dy).double())
     context = f"{[rows, columns]} {dtype} rate={rate} residual={has_residual} bias={has_bias}"
     outputs = checker.run(kernels.layer_norm, *inputs.values(), rate, checker.seed)
     checker.near(op, f"y {context}", outputs["y"], y64.detach())
