@@ -97,7 +97,7 @@ def compile_kernels(library: ctypes.CDLL, source: str, architecture: str) -> lis
     for index, (of_source, name, _) in enumerate(descriptions(library)):
         if of_source == source:
             cubin = compile_kernel(library, index, architecture)
-            kernels.append(Kernel(name, architecture, *read_cubin(cubin), cubin))
+            kernels.append(Kernel(name, architecture, *read_cubin(cubin, name), cubin))
     return kernels
 
 
@@ -110,12 +110,15 @@ def compile_kernel(library: ctypes.CDLL, index: int, architecture: str) -> bytes
     return ctypes.string_at(code, size.value)
 
 
-def read_cubin(cubin: bytes) -> tuple[int, int, tuple[int, ...]]:
+def read_cubin(cubin: bytes, kernel: str) -> tuple[int, int, tuple[int, ...]]:
     """Returns the registers, the bytes of local memory and the sizes of parameters of a kernel.
 
-    The code is an ELF file with one kernel.
+    The code is an ELF file, which has all kernels of a source that are no templates: the first two
+    are the largest of them.
     """
     registers, frame_bytes, sizes = 0, 0, {}
+    base = kernel.split("<")[0]
+    own = f"{len(base)}{base}"  # in the mangled name
     for name, content in _sections(cubin):
         if name.startswith(".nv.info"):
             for number, value in _attributes(content):
@@ -123,7 +126,7 @@ def read_cubin(cubin: bytes) -> tuple[int, int, tuple[int, ...]]:
                     frame_bytes = max(frame_bytes, struct.unpack("<II", value)[1])
                 elif number == _REGISTERS:
                     registers = max(registers, struct.unpack("<II", value)[1])
-                elif number == _PARAMETER:
+                elif number == _PARAMETER and own in name:
                     _, ordinal, _, flags = struct.unpack("<IHHI", value)
                     sizes[ordinal] = flags >> 18
     return registers, frame_bytes, tuple(sizes[i] for i in sorted(sizes))

@@ -104,7 +104,7 @@ def test_compiles_without_spills_and_with_the_launchers_arguments(library, sourc
     assert kernels
     for index, kernel, sizes in kernels:
         cubin = build.compile_kernel(library, index, "sm_90")
-        registers, frame_bytes, found = build.read_cubin(cubin)
+        registers, frame_bytes, found = build.read_cubin(cubin, kernel)
         assert 0 < registers <= 255 and frame_bytes == 0, kernel
         assert found == sizes, kernel
 
@@ -118,7 +118,7 @@ def test_machine_code_keeps_its_budgets(library, source):
     over = []
     for name, budget in BUDGETS[source].items():
         cubin = build.compile_kernel(library, index_of(library, source, name), "sm_90")
-        kernel = build.Kernel(name, "sm_90", *build.read_cubin(cubin), cubin)
+        kernel = build.Kernel(name, "sm_90", *build.read_cubin(cubin, name), cubin)
         cost = machine_code.count_instructions(nvdisasm, kernel)
         found = {"fast": cost.fast, "general": cost.general, "registers": kernel.registers}
         over += [
