@@ -85,7 +85,7 @@ def test_sizes():
 
 
 @pytest.mark.full
-@pytest.mark.skipif("BERT_TF_JAX_PYTHON" not in os.environ, reason="needs a Python with JAX")
+@pytest.mark.skipif("BERT_TF_JAX_PYTHON" not in os.environ, reason="needs JAX: BERT_TF_JAX_PYTHON")
 def test_two_gpus_exchange_the_gradients_in_bfloat16(tmp_path):
     """All gradients in packs, and as float32 only the sums of the loss; see docs/distributed.md."""
     found = []
